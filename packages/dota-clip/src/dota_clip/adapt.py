@@ -1,0 +1,394 @@
+"""Images in, adapted predictions out: the job of a training-free method. `dota-clip adapt`, also under torchrun.
+
+Each process runs one stream: it encodes its images in batches, then decides and learns from them one by one. With a
+state folder the run can be stopped at any moment and resumed with the same outcome.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+from torch import Tensor
+
+from dota_clip import options
+from dota_clip.accuracy import StreamAccuracy, plot_running_accuracy
+from dota_clip.checkpoint import (
+    Progress,
+    digest,
+    forget,
+    read_adapter,
+    read_confidences,
+    read_progress,
+    save_stream,
+    stream_folder,
+)
+from dota_clip.datasets import open_dataset
+from dota_clip.encoder_contract import ClipEncoder
+from dota_clip.encoders import load_encoder
+from dota_clip.encoding import EncodedBatch, encode_stream, view_transform
+from dota_clip.image_stream import ImageStream
+from dota_clip.methods import MethodConfig, MethodName, StreamMethod
+from dota_clip.predictions import PredictionLog, check_output, prediction_rows, read_log, write_predictions
+from dota_clip.streams import StreamPlace, stream_place, visiting_order
+from dota_clip.zero_shot import zero_shot_weights
+from nips_common import cli
+from nips_common.artifacts import read_json, write_json
+from nips_common.runtime import describe, require
+
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptOptions:
+    """What `adapt` needs beside encoder, images and class weights.
+
+    Args:
+        output: predictions, .jsonl or .parquet.
+        method: the method and its settings.
+        state: folder to save to and resume from; None cannot resume.
+        save_every: images between two saves.
+        views: views an image.
+        severity: strength of the AugMix views.
+        batch_size: pictures encoded at once.
+        workers: data-loading processes.
+        seed: order and views.
+        shuffle: visit the images in a seeded random order.
+        limit: only so many images.
+        strict: stop at an unreadable image.
+        probabilities: write all probabilities, not only the largest.
+        plot: draw the running accuracy beside the output when labels are known.
+    """
+
+    output: Path
+    method: MethodConfig = dataclasses.field(default_factory=MethodConfig)
+    state: Path | None = None
+    save_every: int = 1000
+    views: int = 1
+    severity: int = 1
+    batch_size: int = 64
+    workers: int = 0
+    seed: int = 1
+    shuffle: bool = True
+    limit: int | None = None
+    strict: bool = False
+    probabilities: bool = True
+    plot: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("views", "save_every", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_output(self.output)
+        self.method.check_views(self.views)
+
+    @property
+    def images_per_batch(self) -> int:
+        """Images encoded together, so that no more than ``batch_size`` pictures are."""
+        return max(1, self.batch_size // self.views)
+
+    def log_path(self, place: StreamPlace) -> Path:
+        """The prediction log of one stream: with its state, or else beside the output until that is written."""
+        if self.state is not None:
+            return self.state / f"stream-{place.rank}-of-{place.world}.jsonl"
+        return self.output.with_name(f"{self.output.name}.stream-{place.rank}.partial")
+
+    def beside(self, ending: str) -> Path:
+        """A file that belongs to the output."""
+        return self.output.with_name(self.output.stem + ending)
+
+
+def describe_job(
+    options: AdaptOptions, encoder_name: str, encoder: ClipEncoder, images: ImageStream, prompts: Sequence[str]
+) -> dict[str, Any]:
+    """What makes two runs the same, as JSON values: a saved state is resumed only by an equal job."""
+    return {
+        "encoder": encoder_name,
+        "dtype": str(encoder.dtype).removeprefix("torch."),
+        "method": json.loads(json.dumps(dataclasses.asdict(options.method))),
+        "views": options.views,
+        "severity": options.severity,
+        "images": len(images),
+        "image_list": digest(item.identifier for item in images.items),
+        "classes": digest(images.class_ids or images.classnames),
+        "prompts": digest(prompts),
+        "seed": options.seed,
+        "shuffle": options.shuffle,
+        "limit": options.limit,
+        "images_per_batch": options.images_per_batch,
+        "probabilities": options.probabilities,
+    }
+
+
+def adapt(
+    encoder: ClipEncoder,
+    images: ImageStream,
+    class_weights: Tensor,
+    classnames: Sequence[str],
+    options: AdaptOptions,
+    job: dict[str, Any] | None = None,
+) -> dict[str, Any] | None:
+    """Adapts to a stream of images and writes its predictions, metrics and plot.
+
+    Args:
+        encoder: the frozen encoder.
+        images: the images.
+        class_weights: (D, K) unit-norm zero-shot weights.
+        classnames: K names for the rows.
+        options: everything else.
+        job: see `describe_job`; needed to resume safely.
+
+    Returns:
+        The metrics (also written beside the output), or None in the processes that do not join the results.
+
+    Raises:
+        ValueError: a state of another job or another number of streams, a damaged state file.
+        UnreadableImage: with ``strict``.
+    """
+    with stream_place() as place:
+        mine = visiting_order(len(images), options.shuffle, options.seed, options.limit)[place.rank :: place.world]
+        progress = _run_stream(encoder, images, mine, class_weights, classnames, options, job or {}, place)
+        write_json(_skipped_path(options, place), {"skipped": progress.skipped})
+        place.wait()
+        metrics = (
+            _join(options, [StreamPlace(rank, place.world) for rank in range(place.world)]) if place.is_first else None
+        )
+        place.wait()
+        return metrics
+
+
+def _run_stream(
+    encoder: ClipEncoder,
+    images: ImageStream,
+    order: Sequence[int],
+    class_weights: Tensor,
+    classnames: Sequence[str],
+    options: AdaptOptions,
+    job: dict[str, Any],
+    place: StreamPlace,
+) -> Progress:
+    folder = None if options.state is None else stream_folder(options.state, place.rank, place.world)
+    saved = None if folder is None else read_progress(folder, job)
+    progress = saved or Progress(job)
+    if folder is not None and saved is not None:
+        adapter = read_adapter(folder, encoder.device)
+        method = StreamMethod(options.method, class_weights, encoder.logit_scale, adapter, read_confidences(folder))
+        log.info("resuming at image %d of %d", progress.position, len(order))
+    else:
+        method = StreamMethod(options.method, class_weights, encoder.logit_scale)
+    rows = PredictionLog(options.log_path(place), progress.log_size)
+    batches = encode_stream(
+        encoder,
+        images,
+        order[progress.position :],
+        view_transform(encoder, options.views, options.severity, options.seed),
+        images_per_batch=options.images_per_batch,
+        workers=options.workers,
+        strict=options.strict,
+    )
+    last_saved = progress.position
+    remaining = -(-(len(order) - progress.position) // options.images_per_batch)
+    for batch in cli.progress(batches, "adapting", total=remaining):
+        rows.write(_decide(batch, images, method, classnames, options, place.rank))
+        progress.position += batch.size
+        progress.skipped += batch.skipped
+        if folder is not None and (
+            progress.position - last_saved >= options.save_every or progress.position == len(order)
+        ):
+            progress.log_size = rows.flush()
+            save_stream(folder, method, progress)
+            last_saved = progress.position
+    rows.flush()
+    rows.close()
+    return progress
+
+
+def _decide(
+    batch: EncodedBatch,
+    images: ImageStream,
+    method: StreamMethod,
+    classnames: Sequence[str],
+    options: AdaptOptions,
+    stream: int,
+) -> list[dict[str, Any]]:
+    if batch.features is None:
+        return []
+    items = [(index, images.items[index].identifier, images.items[index].label) for index in batch.indices]
+    decisions = [method.step(views, label) for views, (_, _, label) in zip(batch.features, items, strict=True)]
+    return prediction_rows(items, decisions, classnames, stream, options.probabilities)
+
+
+def _skipped_path(options: AdaptOptions, place: StreamPlace) -> Path:
+    return options.log_path(place).with_suffix(".skipped.json")
+
+
+def _join(options: AdaptOptions, places: Sequence[StreamPlace]) -> dict[str, Any]:
+    """Joins what the streams left: predictions, metrics, plot; removes the logs once the output stands."""
+    logs = [options.log_path(place) for place in places]
+    notes = [_skipped_path(options, place) for place in places]
+    skipped = [identifier for note in notes for identifier in read_json(note)["skipped"]]
+    # the streams side by side, as they ran
+    side_by_side = (row for rows in itertools.zip_longest(*map(read_log, logs)) for row in rows if row is not None)
+    accuracy = StreamAccuracy.from_rows(side_by_side)
+    write_predictions(options.output, logs)
+    metrics = {
+        "method": options.method.name,
+        **accuracy.summary(),
+        "asked": accuracy.asked,
+        "skipped": len(skipped),
+        "skipped_images": skipped,
+        "streams": len(places),
+        "output": str(options.output),
+    }
+    write_json(options.beside("-metrics.json"), metrics)
+    if options.plot and len(accuracy.adapted):
+        title = f"{options.method.name} on {accuracy.images} images"
+        plot_running_accuracy(accuracy, options.beside("-accuracy.png"), title)
+    for path in notes if options.state is not None else [*notes, *logs]:  # a saved state still needs its log
+        path.unlink()
+    return metrics
+
+
+def state_bytes(method: MethodConfig, dimension: int, classes: int) -> int:
+    """Memory of one stream's state: class weights, means and what the covariance or the caches take."""
+    matrix = classes * dimension
+    if method.name == "tda":
+        shots = method.tda.positive_shot_capacity + method.tda.negative_shot_capacity * method.tda.negative
+        return 4 * matrix * (1 + shots) + method.tda.negative * method.tda.negative_shot_capacity * classes**2
+    square = dimension * dimension
+    covariance = {"full": (classes + 1) * square, "diagonal": matrix}.get(method.dota.covariance, square)
+    return 4 * (3 * matrix + (covariance if method.name == "dota" else square))
+
+
+def command(
+    source: options.Source,
+    model: options.Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Predictions: a .jsonl or .parquet file.")],
+    pretrained: options.Pretrained = None,
+    dataset: options.DatasetName = None,
+    split: options.Split = "test",
+    classnames: options.ClassnamesFile = None,
+    templates: options.TemplatesFile = None,
+    image_root: options.ImageRoot = None,
+    image_column: options.ImageColumn = None,
+    label_column: options.LabelColumn = None,
+    method: options.Method = "dota",
+    preset: options.Preset = None,
+    epsilon: options.Epsilon = None,
+    sigma2: options.Sigma2 = None,
+    eta: options.Eta = None,
+    rho: options.Rho = None,
+    mean_init: options.MeanInitOption = None,
+    covariance: options.CovarianceOption = None,
+    update_first: options.UpdateFirst = None,
+    count: options.CountOption = None,
+    prob_threshold: options.ProbThreshold = None,
+    initial_count: options.InitialCount = None,
+    feedback_gamma: options.FeedbackGamma = 0.0,
+    views: options.Views = 1,
+    view_fraction: options.ViewFraction = 0.1,
+    severity: options.Severity = 1,
+    state: Annotated[
+        Path | None, typer.Option(help="Folder to save to and, if it holds a state of this run, resume from.")
+    ] = None,
+    save_every: Annotated[int, typer.Option(min=1, help="Images between two saves.")] = 1000,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what --state holds.")] = False,
+    batch_size: options.BatchSize = 64,
+    workers: options.Workers = 0,
+    seed: Annotated[int, typer.Option(help="Order of the images, and their views.")] = 1,
+    shuffle: Annotated[bool, typer.Option(help="Visit the images in a seeded random order.")] = True,
+    limit: options.Limit = None,
+    strict: options.Strict = False,
+    probabilities: Annotated[bool, typer.Option(help="Write all K probabilities of each image.")] = True,
+    plot: Annotated[bool, typer.Option(help="Draw the running accuracy if labels are known.")] = True,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print what would run, and stop.")
+    ] = False,
+) -> None:
+    """Adapt a CLIP-like classifier to a stream of images and write each image's zero-shot and adapted prediction.
+
+    Prints the metrics as JSON; they are also written beside the output, with a plot of the running accuracy where
+    labels are known. Under torchrun each process adapts on its own share of the images, as an independent stream.
+    """
+    config = options.dota_config(
+        preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
+        update_first=update_first, count=count, prob_threshold=prob_threshold, initial_count=initial_count,
+    )  # fmt: skip
+    chosen = MethodConfig(
+        cast("MethodName", method), config, view_fraction=view_fraction, feedback_gamma=feedback_gamma
+    )
+    settings = AdaptOptions(
+        output,
+        chosen,
+        state,
+        save_every,
+        views,
+        severity,
+        batch_size,
+        workers,
+        seed,
+        shuffle,
+        limit,
+        strict,
+        probabilities,
+        plot,
+    )
+    if plot:
+        require("matplotlib", "dota-clip[images]")
+    images = open_dataset(
+        source, name=dataset, split=split, classnames=classnames, image_root=image_root,
+        image_column=image_column, label_column=label_column,
+    )  # fmt: skip
+    if feedback_gamma and not images.has_labels:
+        raise ValueError(f"--feedback-gamma answers with known labels, and {source} has none")
+    names, sentences = options.prompts(images.classnames, images.dataset, templates)
+    encoder = load_encoder(model, pretrained=pretrained, device=device, dtype=dtype)
+    log.info(
+        "%s: %d images, %d classes, on %s", source, len(images), len(names), describe(encoder.device, encoder.dtype)
+    )
+    if dry_run:
+        typer.echo(json.dumps(_plan(settings, encoder, images), indent=2))
+        return
+    if restart and state is not None:
+        forget(state)
+    job = describe_job(settings, f"{model} {pretrained or ''}".strip(), encoder, images, [*names, *sentences])
+    weights = zero_shot_weights(encoder, names, sentences, allow_duplicates=images.class_ids is not None)
+    metrics = adapt(encoder, images, weights, names, settings, job)
+    if metrics is not None:
+        typer.echo(json.dumps(metrics, indent=2))
+
+
+def _plan(settings: AdaptOptions, encoder: ClipEncoder, images: ImageStream) -> dict[str, Any]:
+    classes = len(images.classnames)
+    return {
+        "images": min(len(images), settings.limit or len(images)),
+        "labelled": sum(label is not None for label in images.labels),
+        "classes": classes,
+        "dimension": encoder.embedding_dim,
+        "method": settings.method.name,
+        "views": settings.views,
+        "encoder_parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
+        "device": describe(encoder.device, encoder.dtype),
+        "state_bytes_per_stream": state_bytes(settings.method, encoder.embedding_dim, classes),
+        "output": str(settings.output),
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs the command alone: ``python -m dota_clip.adapt``, ``torchrun -m dota_clip.adapt``."""
+    app = cli.make_app("dota-clip", "dota-clip", "Distributional test-time adaptation of CLIP-like classifiers.")
+    app.command("adapt")(command)
+    cli.run(app, ["adapt", *(sys.argv[1:] if argv is None else argv)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Test support shared by the packages; needs the ``test`` dependencies of the package that uses it."""
