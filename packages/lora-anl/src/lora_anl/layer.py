@@ -1,0 +1,299 @@
+"""The adapted linear layer: base(x) + scaling B sigma(A dropout(x)) (paper eq. 4), as a peft tuner layer."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer, _get_in_out_features, check_adapters_to_merge
+from peft.utils import quantization_extra_repr, resolve_quantization_backend
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers.pytorch_utils import Conv1D
+
+from lora_anl.config import AuroraConfig
+from lora_anl.nonlinear import AdaptiveNonlinearLayer, check_rank
+
+
+class StaticMergeWarning(UserWarning):
+    """A dynamic adapter is merged by the paper's static policy, which changes what the model computes."""
+
+
+class AuroraLayer(BaseTunerLayer):
+    """What every adapted layer holds, by adapter name: the projections A and B, the nonlinear layer, dropout, settings.
+
+    Args:
+        base_layer: The layer to adapt, or another tuner's layer around it.
+        get_apply_tensor_subclass: What peft needs to quantise torchao layers again; see ``peft.utils``.
+    """
+
+    adapter_layer_names = ("aurora_A", "aurora_B", "aurora_anl")
+    other_param_names = ("r", "aurora_alpha", "scaling", "aurora_dropout", "forward_mode", "merge_policy")
+
+    def __init__(self, base_layer: nn.Module, **kwargs: Any) -> None:
+        self.base_layer = base_layer
+        self.aurora_A = nn.ModuleDict()
+        self.aurora_B = nn.ModuleDict()
+        self.aurora_anl = nn.ModuleDict()
+        self.aurora_dropout = nn.ModuleDict()
+        self.r: dict[str, int] = {}
+        self.aurora_alpha: dict[str, float] = {}
+        self.scaling: dict[str, float] = {}
+        self.forward_mode: dict[str, str] = {}
+        self.merge_policy: dict[str, str] = {}
+        self._disable_adapters = False
+        self.merged_adapters: list[str] = []
+        self.cast_input_dtype_enabled = True
+        target = self.get_base_layer()
+        self.quantization_backend = resolve_quantization_backend(
+            target, get_apply_tensor_subclass=kwargs.get("get_apply_tensor_subclass")
+        )
+        self.in_features, self.out_features = _get_in_out_features(target)
+        self.fan_in_fan_out = isinstance(target, Conv1D)
+
+    def update_layer(self, adapter_name: str, r: int, aurora_alpha: float, config: AuroraConfig) -> None:
+        """Add an adapter.
+
+        Args:
+            adapter_name: Its name.
+            r: Its rank in this layer.
+            aurora_alpha: Its scale in this layer.
+            config: All else.
+
+        Raises:
+            ValueError: A rank below 1.
+        """
+        check_rank("r", r)
+        self.r[adapter_name], self.aurora_alpha[adapter_name] = r, aurora_alpha
+        self.scaling[adapter_name] = aurora_alpha / r
+        self.forward_mode[adapter_name], self.merge_policy[adapter_name] = config.forward_mode, config.merge_policy
+        self.aurora_dropout[adapter_name] = (
+            nn.Dropout(config.aurora_dropout) if config.aurora_dropout else nn.Identity()
+        )
+        self.aurora_A[adapter_name] = nn.Linear(self.in_features, r, bias=False)
+        self.aurora_B[adapter_name] = nn.Linear(r, self.out_features, bias=False)
+        self.aurora_anl[adapter_name] = AdaptiveNonlinearLayer(
+            r,
+            config.grid_size,
+            config.spline_order,
+            config.grid_range,
+            config.spline_mode,
+            config.activation,
+            config.use_fixed,
+            config.use_spline,
+            config.spline_init_scale,
+        )
+        self.reset_aurora_parameters(adapter_name, config.init_weights)
+        self._move_adapter_to_device_of_base_layer(adapter_name)
+        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
+
+    def reset_aurora_parameters(self, adapter_name: str, init_weights: bool | str) -> None:
+        """Draw an adapter's weights anew; ``init_weights`` as in :class:`AuroraConfig` (not in the paper)."""
+        down, up = self.aurora_A[adapter_name].weight, self.aurora_B[adapter_name].weight
+        if init_weights == "kaiming_uniform":
+            nn.init.kaiming_uniform_(down, a=math.sqrt(5))
+        else:
+            nn.init.normal_(down, std=self.in_features**-0.5)
+        if init_weights is False:
+            nn.init.kaiming_uniform_(up, a=math.sqrt(5))
+        else:
+            nn.init.zeros_(up)
+        self.aurora_anl[adapter_name].reset_parameters()
+
+    def static_projection(self, adapter_name: str) -> Tensor:
+        """Sigma on each column of A, ``(r, in)`` (paper algorithm 1, step 2)."""
+        return self.aurora_anl[adapter_name](self.aurora_A[adapter_name].weight.T).T
+
+    def hidden(self, adapter_name: str, x: Tensor) -> Tensor:
+        """What enters B, ``(..., r)``: sigma(A x) in dynamic mode, sigma(A) x in static mode, for x ``(..., in)``."""
+        if self.forward_mode[adapter_name] == "static":
+            return linear(x, self.static_projection(adapter_name))
+        return self.aurora_anl[adapter_name](self.aurora_A[adapter_name](x))
+
+    def adapter_output(self, adapter_name: str, x: Tensor) -> Tensor:
+        """What an adapter adds, scaling B hidden(dropout(x)), ``(..., out)``."""
+        x = self._cast_input_dtype(x, self.aurora_A[adapter_name].weight.dtype)
+        hidden = self.hidden(adapter_name, self.aurora_dropout[adapter_name](x))
+        return self.aurora_B[adapter_name](hidden * self.scaling[adapter_name])
+
+    @torch.no_grad()
+    def _delta(self, adapter_name: str) -> Tensor:
+        """:meth:`get_delta_weight` in at least float32."""
+        down, up = self.aurora_A[adapter_name].weight, self.aurora_B[adapter_name].weight
+        work = torch.promote_types(down.dtype, torch.float32)
+        columns = self.aurora_anl[adapter_name](down.T.to(work))
+        return self.scaling[adapter_name] * (up.to(work) @ columns.T)
+
+    @torch.no_grad()
+    def get_delta_weight(self, adapter: str) -> Tensor:
+        """Scaling B sigma(columns of A), ``(out, in)`` in the adapter's dtype: what the static merge adds to the weight.
+
+        In static mode the layer computes exactly base(x) + delta x; in dynamic mode that is another function.
+        """
+        return self._delta(adapter).to(self.aurora_B[adapter].weight.dtype)
+
+    def check_mergeable(self, adapter_names: list[str]) -> list[str]:
+        """Return those of the adapters that are still to be merged by the static policy.
+
+        Raises:
+            ValueError: An adapter is dynamic and its policy is "error", or the quantised base cannot take a merge.
+        """
+        here = [name for name in adapter_names if name in self.aurora_A and name not in self.merged_adapters]
+        dynamic = [name for name in here if self.forward_mode[name] == "dynamic"]
+        for name in dynamic:
+            if self.merge_policy[name] != "static":
+                raise ValueError(
+                    f"adapter {name!r} is dynamic, B sigma(A x): no weight computes that, so merging is refused; train with "
+                    "forward_mode='static', or accept another function with merge_policy='static' or lora_anl.merge_calibrated"
+                )
+        if here:
+            self.check_quantisation()
+        return dynamic
+
+    def check_quantisation(self) -> None:
+        """Raise a ValueError if the base layer is quantised in a way that takes no merge."""
+        if self.quantization_backend is not None and not self.quantization_backend.supports_merge:
+            raise ValueError(
+                f"a base layer quantised by {self.quantization_backend.backend_name} takes no merge; load the base model "
+                "unquantised to merge"
+            )
+
+    def __repr__(self) -> str:
+        return f"aurora.{super().__repr__()}"
+
+
+def warn_of_static_merge(adapter_names: list[str]) -> None:
+    """Warn that these dynamic adapters are merged by the static policy."""
+    warnings.warn(
+        f"static merge of the dynamic adapter {', '.join(map(repr, adapter_names))}: B sigma(A) x replaces B sigma(A x), which is "
+        "another function and can ruin the model; compare with lora_anl.measure_merge_gap",
+        StaticMergeWarning,
+        stacklevel=3,
+    )
+
+
+class AuroraLinear(nn.Module, AuroraLayer):
+    """An ``nn.Linear``, a transformers ``Conv1D`` or a quantised linear layer with AuroRA adapters.
+
+    While adapters are merged, the unmerged weight is kept in CPU memory, so that unmerging restores it bit for bit, in half
+    precision and from quantised layers too.
+
+    Args:
+        base_layer: The layer to adapt.
+        adapter_name: Name of its first adapter.
+        r: Rank of that in this layer.
+        aurora_alpha: Its scale in this layer.
+        config: All else.
+        kwargs: What peft's quantisation backends need.
+    """
+
+    def __init__(
+        self, base_layer: nn.Module, adapter_name: str, r: int, aurora_alpha: float, config: AuroraConfig, **kwargs: Any
+    ) -> None:
+        super().__init__()
+        AuroraLayer.__init__(self, base_layer, **kwargs)
+        self._pristine: Tensor | list[nn.Module] | None = None  # a list keeps a module out of the state dict
+        self._set_aside: tuple[list[str], list[str]] | None = None
+        self._active_adapter = adapter_name
+        self.update_layer(adapter_name, r, aurora_alpha, config)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return base(x) plus what the active adapters add, in the dtype of base(x); merged or disabled, base(x) alone."""
+        if self.disable_adapters:
+            if self.merged:
+                self._set_merge_aside()
+            return self.base_layer(x, *args, **kwargs)
+        result = self.base_layer(x, *args, **kwargs)
+        if self.merged:
+            return result
+        dtype = result.dtype
+        if self.quantization_backend is not None:
+            result = self.quantization_backend.maybe_clone_base_result(result)
+        for name in self.active_adapters:
+            if name in self.aurora_A:
+                result = result + self.adapter_output(name, x)
+        return result.to(dtype)
+
+    def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
+        """Add the adapters' :meth:`get_delta_weight` to the weight of the base layer, in at least float32.
+
+        Args:
+            safe_merge: Refuse a result that is not finite, before anything is changed.
+            adapter_names: Which adapters; None: the active ones.
+
+        Raises:
+            ValueError: See :meth:`check_mergeable`; or ``safe_merge`` found NaN or infinity.
+        """
+        names = [name for name in check_adapters_to_merge(self, adapter_names) if name in self.aurora_A]
+        if not names:
+            return
+        if dynamic := self.check_mergeable(names):
+            warn_of_static_merge(dynamic)
+        names = [
+            *self.merged_adapters,
+            *names,
+        ]  # all at once from the unmerged weight, so that their order does not matter
+        self._set_merged({name: self._delta(name) for name in names}, safe_merge)
+
+    @torch.no_grad()
+    def merge_delta(self, adapter_name: str, delta: Tensor) -> None:
+        """Merge one adapter as ``delta``, ``(out, in)``, instead of its :meth:`get_delta_weight`; the layer must be unmerged."""
+        self._set_merged({adapter_name: delta}, safe_merge=True)
+
+    @torch.no_grad()
+    def _set_merged(self, deltas: dict[str, Tensor], safe_merge: bool) -> None:
+        """Set the weight to the unmerged one plus the deltas, by adapter, in at least float32."""
+        pristine = self._pristine_weight()
+        merged = pristine.to(torch.promote_types(pristine.dtype, torch.float32))
+        for delta in deltas.values():
+            merged = merged + (delta.T if self.fan_in_fan_out else delta).to(merged.device)
+        merged = merged.to(pristine.dtype)
+        if safe_merge and not torch.isfinite(merged).all():
+            raise ValueError(f"merging adapter {', '.join(map(repr, deltas))} would make the weight NaN or infinite")
+        if self._pristine is None:
+            quantised = self.quantization_backend is not None
+            self._pristine = [copy.deepcopy(self.base_layer)] if quantised else pristine.detach().cpu().clone()
+        self.set_base_weight(merged.to(self.weight.device))
+        self.merged_adapters = list(deltas)
+
+    def _pristine_weight(self) -> Tensor:
+        if isinstance(self._pristine, list):
+            return self.quantization_backend.get_base_weight(self._pristine[0])
+        return self.get_base_weight() if self._pristine is None else self._pristine
+
+    def unmerge(self) -> None:
+        """Restore the weight from before the first merge."""
+        self._set_aside = None
+        if not self.merged:
+            warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
+            return
+        if isinstance(self._pristine, list):
+            self.base_layer = self._pristine[0]
+        else:
+            weight = self.get_base_layer().weight
+            self.set_base_weight(self._pristine.to(weight.device, weight.dtype))
+        self._pristine, self.merged_adapters = None, []
+
+    def enable_adapters(self, enabled: bool) -> None:
+        """Switch all adapters on or off; a merge is undone while they are off and comes back when they are on again."""
+        if not enabled and self.merged:
+            self._set_merge_aside()
+        super().enable_adapters(enabled)
+        if enabled and self._set_aside is not None:
+            (active, merged), self._set_aside = self._set_aside, None
+            if active == list(self.active_adapters):
+                self._set_merged(
+                    {name: self._delta(name) for name in merged if name in self.aurora_A}, safe_merge=False
+                )
+
+    def _set_merge_aside(self) -> None:
+        aside = (list(self.active_adapters), self.merged_adapters)
+        self.unmerge()
+        self._set_aside = aside
+
+    def extra_repr(self) -> str:
+        """Return the quantisation of the base layer, for printing."""
+        return quantization_extra_repr(self)

@@ -1,0 +1,141 @@
+"""The calibrated merge: the linear map nearest to a dynamic adapter on given inputs (an extension; not in the paper).
+
+It minimises the sum over inputs x of ‖B sigma(A x) - M x‖² plus eps ‖M‖², whose solution is
+M = B (sum sigma(A x) xᵀ) (sum x xᵀ + eps I)⁻¹.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lora_anl.gap import aurora_layers, evaluation, run
+from lora_anl.layer import AuroraLayer, AuroraLinear
+from lora_anl.model import AuroraModel
+from lora_anl.nonlinear import check_number
+
+
+def calibrated_delta_weight(
+    layer: AuroraLinear, inputs: Tensor, eps: float = 1e-4, adapter_name: str | None = None
+) -> Tensor:
+    """Return the weight that reproduces an adapter best on the given inputs of its layer; the layer is not changed.
+
+    Args:
+        layer: An adapted layer.
+        inputs: ``(n, in)``, or more leading dimensions: what enters the layer.
+        eps: The ridge, at least 0; with 0 the inputs must span all directions.
+        adapter_name: The adapter; None: the only active one.
+
+    Returns:
+        ``(out, in)`` in the adapter's dtype, computed in float64.
+
+    Raises:
+        ValueError: No input, another width, an unknown adapter, or inputs that span too little for ``eps`` = 0.
+    """
+    name = (
+        _only_adapter([name for name in layer.active_adapters if name in layer.aurora_A])
+        if adapter_name is None
+        else adapter_name
+    )
+    if name not in layer.aurora_A:
+        raise ValueError(f"the layer has no adapter {name!r}, only {', '.join(layer.aurora_A)}")
+    moments = _Moments(layer, name, eps)
+    moments.add(inputs)
+    return moments.delta_weight()
+
+
+def merge_calibrated(
+    model: nn.Module, dataloader: Iterable[Any], eps: float = 1e-4, adapter_name: str | None = None
+) -> nn.Module:
+    """Merge an adapter by its calibrated weights and return the base model without adapters.
+
+    All layers are calibrated on what enters them in the model as it runs, dynamic; needs no permission to merge. Memory: one
+    ``in x in`` matrix a layer, in float64. As with ``merge_and_unload``, use what is returned.
+
+    Args:
+        model: A peft model with an AuroRA adapter, not merged.
+        dataloader: Calibration batches, as :func:`lora_anl.measure_merge_gap` takes them; at least as many rows as a layer
+            has inputs, or ``eps`` decides the directions that the data leaves open.
+        eps: The ridge; see :func:`calibrated_delta_weight`.
+        adapter_name: The adapter to merge; None: the only active one.
+
+    Raises:
+        ValueError: No AuroRA layer, no such adapter, several active ones, a merged model, no batch, a quantised layer that takes
+            no merge, or a result that is not finite; nothing is changed then.
+    """
+    check_number("eps", eps, at_least=0)
+    tuner = next((module for module in model.modules() if isinstance(module, AuroraModel)), None)
+    if tuner is None:
+        raise ValueError(f"merge_calibrated needs a peft model with an AuroraConfig, got a {type(model).__name__}")
+    name = _only_adapter(tuner.active_adapters) if adapter_name is None else adapter_name
+    layers = aurora_layers(model, name)
+    for layer in layers.values():
+        layer.check_quantisation()
+    moments = {key: _Moments(layer, name, eps) for key, layer in layers.items()}
+    with ExitStack() as stack, torch.no_grad(), evaluation(model):
+        for key, layer in layers.items():
+            stack.callback(layer.register_forward_pre_hook(_observer(moments[key])).remove)
+        for batch in dataloader:
+            run(model, batch)
+    deltas = {key: moments[key].delta_weight() for key in layers}
+    for key, layer in layers.items():
+        layer.merge_delta(name, deltas[key])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All adapters are already merged")  # by the lines above
+        return tuner.merge_and_unload(adapter_names=[name])
+
+
+def _observer(moments: _Moments) -> Callable[[nn.Module, tuple[Any, ...]], None]:
+    return lambda _, inputs: moments.add(inputs[0])
+
+
+def _only_adapter(names: list[str]) -> str:
+    if len(names) != 1:
+        raise ValueError(f"adapter_name must say which adapter is meant, active are {', '.join(names) or 'none'}")
+    return names[0]
+
+
+class _Moments:
+    """Sums over inputs x of sigma(A x) xᵀ and x xᵀ, in float64."""
+
+    def __init__(self, layer: AuroraLayer, adapter_name: str, eps: float) -> None:
+        check_number("eps", eps, at_least=0)
+        self.layer, self.adapter_name, self.eps = layer, adapter_name, eps
+        self.weight = layer.aurora_A[adapter_name].weight
+        # MPS has no float64
+        self.device = torch.device("cpu") if self.weight.device.type == "mps" else self.weight.device
+        self.cross = torch.zeros(layer.r[adapter_name], layer.in_features, dtype=torch.float64, device=self.device)
+        self.gram = torch.zeros(layer.in_features, layer.in_features, dtype=torch.float64, device=self.device)
+        self.rows = 0
+
+    @torch.no_grad()
+    def add(self, x: Tensor) -> None:
+        """Add the rows of x, ``(..., in)``."""
+        if x.shape[-1] != self.layer.in_features:
+            raise ValueError(f"inputs must be (n, in_features={self.layer.in_features}), got shape {tuple(x.shape)}")
+        rows = x.reshape(-1, x.shape[-1]).to(self.weight)
+        hidden = self.layer.hidden(self.adapter_name, rows).to(self.device).double()
+        rows = rows.to(self.device).double()
+        self.cross += hidden.T @ rows
+        self.gram += rows.T @ rows
+        self.rows += len(rows)
+
+    @torch.no_grad()
+    def delta_weight(self) -> Tensor:
+        """Scaling B cross (gram + eps I)⁻¹, ``(out, in)`` in the adapter's dtype."""
+        if self.rows == 0:
+            raise ValueError("inputs must hold at least one row to calibrate on, got none")
+        gram = self.gram + self.eps * torch.eye(len(self.gram), dtype=torch.float64, device=self.device)
+        solution, info = torch.linalg.solve_ex(gram, self.cross.T)
+        up = self.layer.aurora_B[self.adapter_name].weight
+        delta = self.layer.scaling[self.adapter_name] * up.to(self.device).double() @ solution.T
+        if info != 0 or not torch.isfinite(delta).all():
+            raise ValueError(
+                f"{self.rows} inputs of width {len(gram)} span too little for eps={self.eps}; use more or a larger eps"
+            )
+        return delta.to(up)

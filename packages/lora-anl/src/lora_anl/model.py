@@ -1,0 +1,116 @@
+"""The tuner: which layers get AuroRA, and which merges are allowed; registers the method with peft."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
+from peft.utils import get_quantization_kwargs, resolve_quantization_backend
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from peft.utils.other import get_pattern_key
+from torch import nn
+from transformers.pytorch_utils import Conv1D
+
+from lora_anl.config import AuroraConfig
+from lora_anl.layer import AuroraLayer, AuroraLinear, StaticMergeWarning, warn_of_static_merge
+from nips_common.peft_methods import register
+
+# Vision transformers named their projections anew within transformers 5; only names that a model has can match.
+_VISION = ["query", "value", "q_proj", "v_proj"]
+
+
+class AuroraModel(BaseTuner):
+    """Puts AuroRA adapters into a model; made by ``peft.get_peft_model(model, AuroraConfig(...))``.
+
+    Merging is allowed or refused for all layers before any is touched; see :class:`AuroraConfig`, ``merge_policy``.
+    """
+
+    prefix = "aurora_"
+    tuner_layer_cls = AuroraLayer
+    target_module_mapping: ClassVar[dict[str, Any]] = {
+        **TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING,
+        **dict.fromkeys(["vit", "deit", "dinov2", "beit", "clip", "siglip"], _VISION),
+    }
+    _names_to_merge: list[str] | None = None
+
+    def _create_and_replace(
+        self,
+        peft_config: AuroraConfig,
+        adapter_name: str,
+        target: nn.Module,
+        target_name: str,
+        parent: nn.Module,
+        current_key: str | None,
+        parameter_name: str | None = None,
+    ) -> None:
+        if current_key is None:
+            raise ValueError("the name of the target module must be given, got None")
+        r = peft_config.rank_pattern.get(get_pattern_key(list(peft_config.rank_pattern), current_key), peft_config.r)
+        alpha_key = get_pattern_key(list(peft_config.alpha_pattern), current_key)
+        alpha = peft_config.alpha_pattern.get(alpha_key, peft_config.aurora_alpha)
+        if isinstance(target, AuroraLayer):
+            target.update_layer(adapter_name, r, alpha, peft_config)
+            return
+        kwargs = get_quantization_kwargs(self)
+        _check_target(target, current_key, peft_config, kwargs)
+        new_module = AuroraLinear(target, adapter_name, r, alpha, peft_config, **kwargs)
+        if adapter_name not in self.active_adapters:
+            new_module.requires_grad_(False)  # one more adapter is not trained until it is made active
+        self._replace_module(parent, target_name, new_module, target)
+
+    def merge_adapter(self, adapter_names: list[str] | None = None, safe_merge: bool = False) -> None:
+        """Merge adapters (None: the active ones) into the base weights; ``unmerge_adapter`` restores them bit for bit.
+
+        Raises:
+            ValueError: An adapter is dynamic and ``merge_policy`` is "error", or a quantised layer takes no merge; nothing is
+                changed then.
+        """
+        with self._merging(adapter_names):
+            super().merge_adapter(adapter_names=adapter_names, safe_merge=safe_merge)
+
+    def merge_and_unload(
+        self, progressbar: bool = False, safe_merge: bool = False, adapter_names: list[str] | None = None
+    ) -> nn.Module:
+        """Return the base model with the adapters merged (None: the active ones), without adapters; refuses as
+        :meth:`merge_adapter`.
+        """  # noqa: D205 - the sentence is longer than a line
+        with self._merging(adapter_names):
+            return super().merge_and_unload(progressbar, safe_merge, adapter_names)
+
+    @contextmanager
+    def _merging(self, adapter_names: list[str] | None) -> Iterator[None]:
+        self._names_to_merge = adapter_names
+        try:
+            with warnings.catch_warnings():
+                yield
+        finally:
+            self._names_to_merge = None
+
+    def _check_merge_allowed(self) -> None:
+        super()._check_merge_allowed()
+        names = self.active_adapters if self._names_to_merge is None else self._names_to_merge
+        layers = [module for module in self.model.modules() if isinstance(module, AuroraLayer)]
+        dynamic = {name for layer in layers for name in layer.check_mergeable(names)}
+        if dynamic:
+            warn_of_static_merge(sorted(dynamic))
+            warnings.simplefilter("ignore", StaticMergeWarning)  # once is enough; undone by _merging
+
+
+def _check_target(target: nn.Module, name: str, config: AuroraConfig, kwargs: dict[str, Any]) -> None:
+    """Raise a TypeError that names the module and its type unless it is linear."""
+    base = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
+    backend = resolve_quantization_backend(base, **kwargs)
+    if not isinstance(base, nn.Linear | Conv1D) and getattr(backend, "layer_type", None) != "linear":
+        raise TypeError(
+            f"target module {name!r} is a {type(base).__name__}; AuroRA adapts torch.nn.Linear (quantised by a peft backend too) "
+            "and transformers' Conv1D"
+        )
+    if config.fan_in_fan_out and isinstance(base, torch.nn.Linear):
+        warnings.warn(f"fan_in_fan_out is True, but {name!r} is a torch.nn.Linear; taken as False for it", stacklevel=2)
+
+
+AURORA = register("aurora", AuroraConfig, AuroraModel)
