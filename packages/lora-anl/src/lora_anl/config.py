@@ -32,23 +32,24 @@ class AuroraConfig(PeftConfig):
     Args:
         r: The compressed rank, at least 1. Small by design: the paper uses 2 everywhere.
         aurora_alpha: The update is scaled by ``aurora_alpha / r``.
-        target_modules: Names (endings) of the layers to adapt, a regular expression, or "all-linear"; None takes the usual
-            ones of a known architecture (query and value projections).
+        target_modules: Names (endings) of the layers to adapt, a regular expression, or "all-linear"; None takes the
+            usual ones of a known architecture (query and value projections).
         exclude_modules: Names (endings) or a regular expression of layers to leave alone.
         aurora_dropout: Dropout on the adapter's input while training, in [0, 1).
-        activation: Of the fixed part: "tanh" (the paper's), "leaky_relu" ("AuroRA-lr"), "sigmoid" ("AuroRA-sm") or "relu".
+        activation: Of the fixed part: "tanh" (the paper's), "leaky_relu" ("AuroRA-lr"), "sigmoid" ("AuroRA-sm") or
+            "relu".
         use_fixed: False removes the fixed part act(H act(z)) ("w/o F").
         use_spline: False removes the spline ("w/o L").
         grid_size: The number of intervals of the spline's grid, at least 1.
         spline_order: The degree of the spline, 0 .. 5.
-        grid_range: Where the grid begins and ends. Coordinates more than ``spline_order`` intervals outside get nothing from
-            the spline and give it no gradient.
+        grid_range: Where the grid begins and ends. Coordinates more than ``spline_order`` intervals outside get nothing
+            from the spline and give it no gradient.
         spline_mode: "pooled" (the paper's printed formula) or "per_channel" (each coordinate has its own spline).
         spline_init_scale: Spline weights start uniform in plus and minus this; far larger values start far from linear.
-        forward_mode: "dynamic": B sigma(A x), nonlinear in x, cannot be merged exactly. "static": B sigma(A) x with sigma on the
-            columns of A (the paper's "AuroRA-S"), linear in x, merges exactly.
-        merge_policy: What merging does in dynamic mode: "error" refuses; "static" adds B sigma(A), as the paper does, which is
-            another function, and warns. :func:`lora_anl.measure_merge_gap` says how different.
+        forward_mode: "dynamic": B sigma(A x), nonlinear in x, cannot be merged exactly. "static": B sigma(A) x with
+            sigma on the columns of A (the paper's "AuroRA-S"), linear in x, merges exactly.
+        merge_policy: What merging does in dynamic mode: "error" refuses; "static" adds B sigma(A), as the paper does,
+            which is another function, and warns. :func:`lora_anl.measure_merge_gap` says how different.
         init_weights: True: A normal with variance 1 / in_features and B = 0, so that the model starts unchanged;
             "kaiming_uniform": A as LoRA's and B = 0; False: B random too, for tests.
         bias: Which biases train too: "none", "all" or "aurora_only" (those of the adapted layers).
@@ -114,15 +115,14 @@ class AuroraConfig(PeftConfig):
 
     def _check_numbers(self) -> None:
         check_rank("r", self.r)
-        check_number("aurora_alpha", self.aurora_alpha, above=0)
-        check_number("aurora_dropout", self.aurora_dropout, at_least=0)
-        if self.aurora_dropout >= 1:
+        check_number("aurora_alpha", self.aurora_alpha, 0, open_end=True)
+        if not isinstance(self.aurora_dropout, int | float) or not 0 <= self.aurora_dropout < 1:
             raise ValueError(f"aurora_dropout must be in [0, 1), got {self.aurora_dropout!r}")
         self.rank_pattern, self.alpha_pattern = self.rank_pattern or {}, self.alpha_pattern or {}
         for key, rank in self.rank_pattern.items():
             check_rank(f"rank_pattern[{key!r}]", rank)
         for key, alpha in self.alpha_pattern.items():
-            check_number(f"alpha_pattern[{key!r}]", alpha, above=0)
+            check_number(f"alpha_pattern[{key!r}]", alpha, 0, open_end=True)
 
     def _check_selection(self) -> None:
         if self.layers_pattern and self.layers_to_transform is None:

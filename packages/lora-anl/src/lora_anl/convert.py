@@ -23,11 +23,12 @@ GRID = "grid"  # (G + 2k + 1,), the knots
 def convert_third_party(
     state_dict: Mapping[str, Tensor], aurora_alpha: float = 4, prefix: str = "base_model.model."
 ) -> tuple[AuroraConfig, dict[str, Tensor]]:
-    """Turn a state dict with ``<module>.weight_a``, ``.weight_b``, ``.weight_ab_mixer``, ``.weight_a_spline`` and ``.grid`` into
-    a config and the tensors of a peft checkpoint.
+    """Turn the weights of ``LinearWithAurora`` layers into a config and the tensors of a peft checkpoint.
 
-    Write ``adapter_config.json`` with ``config.save_pretrained(folder)`` and the tensors with ``safetensors.torch.save_file`` to
-    ``folder/adapter_model.safetensors``; ``PeftModel.from_pretrained`` reads the folder. Other entries (base weights) are ignored.
+    Theirs are ``<module>.weight_a``, ``.weight_b``, ``.weight_ab_mixer``, ``.weight_a_spline`` and ``.grid``; other
+    entries, such as base weights, are ignored. Write ``adapter_config.json`` with ``config.save_pretrained(folder)``
+    and the tensors with ``safetensors.torch.save_file`` to ``folder/adapter_model.safetensors``, and
+    ``PeftModel.from_pretrained`` reads the folder.
 
     Args:
         state_dict: Theirs.
@@ -38,14 +39,16 @@ def convert_third_party(
         The config, which targets these modules by their full names, and the tensors by peft's keys.
 
     Raises:
-        ValueError: No such layer, an incomplete one, shapes that do not fit, or a grid that is not uniform or differs between layers.
-    """  # noqa: D205 - the first sentence is longer than a line
+        ValueError: No such layer, an incomplete one, shapes that do not fit, a grid that is not uniform, or grids that
+            differ between layers.
+    """
     modules = sorted(key.removesuffix(".weight_a") for key in state_dict if key.endswith(".weight_a"))
     if not modules:
         raise ValueError(
             f"no key ends in .weight_a, so there is no LinearWithAurora layer; keys are {_some(state_dict)}"
         )
-    tensors, ranks, grids = {}, {}, {}
+    tensors: dict[str, Tensor] = {}
+    ranks, grids = {}, {}
     for module in modules:
         missing = [name for name in (*NAMES, GRID) if f"{module}.{name}" not in state_dict]
         if missing:

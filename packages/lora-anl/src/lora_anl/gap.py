@@ -1,4 +1,4 @@
-"""How much the paper's static merge changes a dynamic adapter's model, measured on the user's data (not in the paper)."""
+"""How much the paper's static merge changes what a dynamic adapter computes on given data (not in the paper)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from lora_anl.layer import AuroraLayer
 def measure_merge_gap(model: nn.Module, dataloader: Iterable[Any], adapter_name: str | None = None) -> dict[str, float]:
     """Compare a model as it runs with what the static merge would make of it; the model is not changed.
 
-    Needs no permission to merge, and compares what a merge in full precision would give. The model runs in evaluation mode.
+    Needs no permission to merge. The model runs in evaluation mode, and the merge is one in full precision: what
+    half-precision or quantised weights would lose by it is not included.
 
     Args:
         model: A peft model, or any module that holds :class:`AuroraLinear` layers (or is one), not merged.
         dataloader: Batches: a tensor or a tuple, whose first element is used, for ``model(x)``; or a mapping for
-            ``model(**batch)``. The output is ``.logits``, else ``.last_hidden_state``, else the tensor itself; padding counts.
+            ``model(**batch)``. The output is ``.logits``, else ``.last_hidden_state``, else the tensor itself; padding
+            counts too.
         adapter_name: The adapter to measure alone; None: the active ones as they are.
 
     Returns:
-        With Frobenius norms over all batches, y the output, y_static that after the static merge and y_base that without the
-        adapter (modules trained in full, such as a head, stay): ``relative_gap`` = ‖y - y_static‖ / ‖y - y_base‖,
+        With Frobenius norms over all batches, y the output, y_static the one after the static merge and y_base the one
+        without the adapter (modules trained in full, such as a head, stay): ``relative_gap`` = ‖y - y_static‖ / ‖y - y_base‖,
         ``relative_output_change`` = ‖y - y_static‖ / ‖y‖ and ``max_abs_change`` = max |y - y_static|.
 
     Raises:
@@ -34,7 +36,7 @@ def measure_merge_gap(model: nn.Module, dataloader: Iterable[Any], adapter_name:
     layers = aurora_layers(model, adapter_name)
     gap = effect = size = largest = 0.0
     count = 0
-    with torch.no_grad(), evaluation(model), _only(layers, adapter_name):
+    with torch.no_grad(), evaluation(model), only(layers, adapter_name):
         for count, batch in enumerate(dataloader, 1):  # noqa: B007 - counted for the check below
             output = run(model, batch)
             with _form(layers, "static"):
@@ -62,7 +64,7 @@ def _ratio(squared: float, to: float) -> float:
 
 
 def aurora_layers(model: nn.Module, adapter_name: str | None = None) -> dict[str, AuroraLayer]:
-    """The AuroRA layers of a model by name, those with the adapter if one is named; ValueError if none, or one is merged."""
+    """The AuroRA layers of a model by name, only those with a named adapter; ValueError if none, or one is merged."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, AuroraLayer)}
     if not layers:
         raise ValueError(f"the {type(model).__name__} has no AuroRA layer; adapt it with an AuroraConfig first")
@@ -114,7 +116,7 @@ def evaluation(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _only(layers: Mapping[str, AuroraLayer], adapter_name: str | None) -> Iterator[None]:
+def only(layers: Mapping[str, AuroraLayer], adapter_name: str | None) -> Iterator[None]:
     """One adapter alone for a while, without touching what trains."""
     active = {name: layer._active_adapter for name, layer in layers.items()}
     try:

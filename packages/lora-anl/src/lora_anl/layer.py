@@ -22,8 +22,21 @@ class StaticMergeWarning(UserWarning):
     """A dynamic adapter is merged by the paper's static policy, which changes what the model computes."""
 
 
+def warn_of_static_merge(adapter_names: list[str]) -> None:
+    """Warn that these dynamic adapters are merged by the static policy."""
+    warnings.warn(
+        f"static merge of the dynamic adapter {', '.join(map(repr, adapter_names))}: B sigma(A) x replaces "
+        "B sigma(A x), which is another function and can ruin the model; compare with lora_anl.measure_merge_gap",
+        StaticMergeWarning,
+        stacklevel=3,
+    )
+
+
 class AuroraLayer(BaseTunerLayer):
     """What every adapted layer holds, by adapter name: the projections A and B, the nonlinear layer, dropout, settings.
+
+    While adapters are merged, the unmerged weight is kept in CPU memory, so that unmerging restores it bit for bit, in
+    half precision and from quantised layers too.
 
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
@@ -47,6 +60,8 @@ class AuroraLayer(BaseTunerLayer):
         self._disable_adapters = False
         self.merged_adapters: list[str] = []
         self.cast_input_dtype_enabled = True
+        self._pristine: Tensor | list[nn.Module] | None = None  # a list keeps a module out of the state dict
+        self._set_aside: tuple[list[str], list[str]] | None = None
         target = self.get_base_layer()
         self.quantization_backend = resolve_quantization_backend(
             target, get_apply_tensor_subclass=kwargs.get("get_apply_tensor_subclass")
@@ -70,9 +85,8 @@ class AuroraLayer(BaseTunerLayer):
         self.r[adapter_name], self.aurora_alpha[adapter_name] = r, aurora_alpha
         self.scaling[adapter_name] = aurora_alpha / r
         self.forward_mode[adapter_name], self.merge_policy[adapter_name] = config.forward_mode, config.merge_policy
-        self.aurora_dropout[adapter_name] = (
-            nn.Dropout(config.aurora_dropout) if config.aurora_dropout else nn.Identity()
-        )
+        dropout = nn.Dropout(config.aurora_dropout) if config.aurora_dropout else nn.Identity()
+        self.aurora_dropout[adapter_name] = dropout
         self.aurora_A[adapter_name] = nn.Linear(self.in_features, r, bias=False)
         self.aurora_B[adapter_name] = nn.Linear(r, self.out_features, bias=False)
         self.aurora_anl[adapter_name] = AdaptiveNonlinearLayer(
@@ -92,7 +106,7 @@ class AuroraLayer(BaseTunerLayer):
 
     def reset_aurora_parameters(self, adapter_name: str, init_weights: bool | str) -> None:
         """Draw an adapter's weights anew; ``init_weights`` as in :class:`AuroraConfig` (not in the paper)."""
-        down, up = self.aurora_A[adapter_name].weight, self.aurora_B[adapter_name].weight
+        down, up, sigma = self.adapter_weights(adapter_name)
         if init_weights == "kaiming_uniform":
             nn.init.kaiming_uniform_(down, a=math.sqrt(5))
         else:
@@ -101,39 +115,43 @@ class AuroraLayer(BaseTunerLayer):
             nn.init.kaiming_uniform_(up, a=math.sqrt(5))
         else:
             nn.init.zeros_(up)
-        self.aurora_anl[adapter_name].reset_parameters()
+        sigma.reset_parameters()
 
-    def static_projection(self, adapter_name: str) -> Tensor:
-        """Sigma on each column of A, ``(r, in)`` (paper algorithm 1, step 2)."""
-        return self.aurora_anl[adapter_name](self.aurora_A[adapter_name].weight.T).T
+    def adapter_weights(self, adapter_name: str) -> tuple[Tensor, Tensor, AdaptiveNonlinearLayer]:
+        """A ``(r, in)``, B ``(out, r)`` and sigma of an adapter."""
+        down, up, sigma = (container[adapter_name] for container in (self.aurora_A, self.aurora_B, self.aurora_anl))
+        return down.weight, up.weight, sigma  # type: ignore[return-value] # a ModuleDict does not know its values
 
     def hidden(self, adapter_name: str, x: Tensor) -> Tensor:
         """What enters B, ``(..., r)``: sigma(A x) in dynamic mode, sigma(A) x in static mode, for x ``(..., in)``."""
+        down, _, sigma = self.adapter_weights(adapter_name)
         if self.forward_mode[adapter_name] == "static":
-            return linear(x, self.static_projection(adapter_name))
-        return self.aurora_anl[adapter_name](self.aurora_A[adapter_name](x))
+            return linear(x, sigma(down.T).T)  # on each column of A: paper algorithm 1, step 2
+        sigma_of_z: Tensor = sigma(self.aurora_A[adapter_name](x))
+        return sigma_of_z
 
     def adapter_output(self, adapter_name: str, x: Tensor) -> Tensor:
         """What an adapter adds, scaling B hidden(dropout(x)), ``(..., out)``."""
-        x = self._cast_input_dtype(x, self.aurora_A[adapter_name].weight.dtype)
+        x = self._cast_input_dtype(x, self.adapter_weights(adapter_name)[0].dtype)
         hidden = self.hidden(adapter_name, self.aurora_dropout[adapter_name](x))
-        return self.aurora_B[adapter_name](hidden * self.scaling[adapter_name])
+        output: Tensor = self.aurora_B[adapter_name](hidden * self.scaling[adapter_name])
+        return output
+
+    @torch.no_grad()
+    def get_delta_weight(self, adapter: str) -> Tensor:
+        """Scaling B sigma(columns of A), ``(out, in)`` in the adapter's dtype: what the static merge adds.
+
+        In static mode the layer computes exactly base(x) + delta x; in dynamic mode that is another function.
+        """
+        return self._delta(adapter).to(self.adapter_weights(adapter)[1].dtype)
 
     @torch.no_grad()
     def _delta(self, adapter_name: str) -> Tensor:
         """:meth:`get_delta_weight` in at least float32."""
-        down, up = self.aurora_A[adapter_name].weight, self.aurora_B[adapter_name].weight
+        down, up, sigma = self.adapter_weights(adapter_name)
         work = torch.promote_types(down.dtype, torch.float32)
-        columns = self.aurora_anl[adapter_name](down.T.to(work))
-        return self.scaling[adapter_name] * (up.to(work) @ columns.T)
-
-    @torch.no_grad()
-    def get_delta_weight(self, adapter: str) -> Tensor:
-        """Scaling B sigma(columns of A), ``(out, in)`` in the adapter's dtype: what the static merge adds to the weight.
-
-        In static mode the layer computes exactly base(x) + delta x; in dynamic mode that is another function.
-        """
-        return self._delta(adapter).to(self.aurora_B[adapter].weight.dtype)
+        columns: Tensor = sigma(down.T.to(work)).T
+        return self.scaling[adapter_name] * (up.to(work) @ columns)
 
     def check_mergeable(self, adapter_names: list[str]) -> list[str]:
         """Return those of the adapters that are still to be merged by the static policy.
@@ -146,8 +164,9 @@ class AuroraLayer(BaseTunerLayer):
         for name in dynamic:
             if self.merge_policy[name] != "static":
                 raise ValueError(
-                    f"adapter {name!r} is dynamic, B sigma(A x): no weight computes that, so merging is refused; train with "
-                    "forward_mode='static', or accept another function with merge_policy='static' or lora_anl.merge_calibrated"
+                    f"adapter {name!r} is dynamic, B sigma(A x): no weight computes that, so merging is refused; train "
+                    "with forward_mode='static', or accept another function by merge_policy='static' or "
+                    "lora_anl.merge_calibrated"
                 )
         if here:
             self.check_quantisation()
@@ -155,67 +174,11 @@ class AuroraLayer(BaseTunerLayer):
 
     def check_quantisation(self) -> None:
         """Raise a ValueError if the base layer is quantised in a way that takes no merge."""
-        if self.quantization_backend is not None and not self.quantization_backend.supports_merge:
+        backend = self.quantization_backend
+        if backend is not None and not backend.supports_merge:
             raise ValueError(
-                f"a base layer quantised by {self.quantization_backend.backend_name} takes no merge; load the base model "
-                "unquantised to merge"
+                f"a base layer quantised by {backend.backend_name} takes no merge; load the base model unquantised"
             )
-
-    def __repr__(self) -> str:
-        return f"aurora.{super().__repr__()}"
-
-
-def warn_of_static_merge(adapter_names: list[str]) -> None:
-    """Warn that these dynamic adapters are merged by the static policy."""
-    warnings.warn(
-        f"static merge of the dynamic adapter {', '.join(map(repr, adapter_names))}: B sigma(A) x replaces B sigma(A x), which is "
-        "another function and can ruin the model; compare with lora_anl.measure_merge_gap",
-        StaticMergeWarning,
-        stacklevel=3,
-    )
-
-
-class AuroraLinear(nn.Module, AuroraLayer):
-    """An ``nn.Linear``, a transformers ``Conv1D`` or a quantised linear layer with AuroRA adapters.
-
-    While adapters are merged, the unmerged weight is kept in CPU memory, so that unmerging restores it bit for bit, in half
-    precision and from quantised layers too.
-
-    Args:
-        base_layer: The layer to adapt.
-        adapter_name: Name of its first adapter.
-        r: Rank of that in this layer.
-        aurora_alpha: Its scale in this layer.
-        config: All else.
-        kwargs: What peft's quantisation backends need.
-    """
-
-    def __init__(
-        self, base_layer: nn.Module, adapter_name: str, r: int, aurora_alpha: float, config: AuroraConfig, **kwargs: Any
-    ) -> None:
-        super().__init__()
-        AuroraLayer.__init__(self, base_layer, **kwargs)
-        self._pristine: Tensor | list[nn.Module] | None = None  # a list keeps a module out of the state dict
-        self._set_aside: tuple[list[str], list[str]] | None = None
-        self._active_adapter = adapter_name
-        self.update_layer(adapter_name, r, aurora_alpha, config)
-
-    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return base(x) plus what the active adapters add, in the dtype of base(x); merged or disabled, base(x) alone."""
-        if self.disable_adapters:
-            if self.merged:
-                self._set_merge_aside()
-            return self.base_layer(x, *args, **kwargs)
-        result = self.base_layer(x, *args, **kwargs)
-        if self.merged:
-            return result
-        dtype = result.dtype
-        if self.quantization_backend is not None:
-            result = self.quantization_backend.maybe_clone_base_result(result)
-        for name in self.active_adapters:
-            if name in self.aurora_A:
-                result = result + self.adapter_output(name, x)
-        return result.to(dtype)
 
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """Add the adapters' :meth:`get_delta_weight` to the weight of the base layer, in at least float32.
@@ -232,15 +195,15 @@ class AuroraLinear(nn.Module, AuroraLayer):
             return
         if dynamic := self.check_mergeable(names):
             warn_of_static_merge(dynamic)
-        names = [
-            *self.merged_adapters,
-            *names,
-        ]  # all at once from the unmerged weight, so that their order does not matter
-        self._set_merged({name: self._delta(name) for name in names}, safe_merge)
+        # all at once from the unmerged weight, so that it does not matter in how many steps they are merged
+        self._set_merged({name: self._delta(name) for name in [*self.merged_adapters, *names]}, safe_merge)
 
-    @torch.no_grad()
     def merge_delta(self, adapter_name: str, delta: Tensor) -> None:
-        """Merge one adapter as ``delta``, ``(out, in)``, instead of its :meth:`get_delta_weight`; the layer must be unmerged."""
+        """Merge an adapter as ``delta``, ``(out, in)``, instead of its :meth:`get_delta_weight`, if that is finite.
+
+        Raises:
+            ValueError: The result would be NaN or infinite.
+        """
         self._set_merged({adapter_name: delta}, safe_merge=True)
 
     @torch.no_grad()
@@ -260,9 +223,14 @@ class AuroraLinear(nn.Module, AuroraLayer):
         self.merged_adapters = list(deltas)
 
     def _pristine_weight(self) -> Tensor:
-        if isinstance(self._pristine, list):
-            return self.quantization_backend.get_base_weight(self._pristine[0])
-        return self.get_base_weight() if self._pristine is None else self._pristine
+        if isinstance(self._pristine, Tensor):
+            return self._pristine
+        weight: Tensor
+        if self._pristine is None:
+            weight = self.get_base_weight()
+        else:
+            weight = self.quantization_backend.get_base_weight(self._pristine[0])
+        return weight
 
     def unmerge(self) -> None:
         """Restore the weight from before the first merge."""
@@ -270,11 +238,10 @@ class AuroraLinear(nn.Module, AuroraLayer):
         if not self.merged:
             warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
             return
-        if isinstance(self._pristine, list):
+        if isinstance(self._pristine, Tensor):
+            self.set_base_weight(self._pristine.to(self.weight.device, self.weight.dtype))
+        elif self._pristine is not None:
             self.base_layer = self._pristine[0]
-        else:
-            weight = self.get_base_layer().weight
-            self.set_base_weight(self._pristine.to(weight.device, weight.dtype))
         self._pristine, self.merged_adapters = None, []
 
     def enable_adapters(self, enabled: bool) -> None:
@@ -285,15 +252,55 @@ class AuroraLinear(nn.Module, AuroraLayer):
         if enabled and self._set_aside is not None:
             (active, merged), self._set_aside = self._set_aside, None
             if active == list(self.active_adapters):
-                self._set_merged(
-                    {name: self._delta(name) for name in merged if name in self.aurora_A}, safe_merge=False
-                )
+                here = [name for name in merged if name in self.aurora_A]
+                self._set_merged({name: self._delta(name) for name in here}, safe_merge=False)
 
     def _set_merge_aside(self) -> None:
         aside = (list(self.active_adapters), self.merged_adapters)
         self.unmerge()
         self._set_aside = aside
 
+
+class AuroraLinear(nn.Module, AuroraLayer):
+    """An ``nn.Linear``, a transformers ``Conv1D`` or a quantised linear layer with AuroRA adapters.
+
+    Args:
+        base_layer: The layer to adapt.
+        adapter_name: Name of its first adapter.
+        r: Rank of that in this layer.
+        aurora_alpha: Its scale in this layer.
+        config: All else.
+        kwargs: What peft's quantisation backends need.
+    """
+
+    active_adapters: list[str]  # peft's classes carry no types
+
+    def __init__(
+        self, base_layer: nn.Module, adapter_name: str, r: int, aurora_alpha: float, config: AuroraConfig, **kwargs: Any
+    ) -> None:
+        super().__init__()
+        AuroraLayer.__init__(self, base_layer, **kwargs)
+        self._active_adapter = adapter_name
+        self.update_layer(adapter_name, r, aurora_alpha, config)
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return base(x) plus what the active adapters add, in the dtype of base(x); only base(x) if merged or disabled."""
+        if self.disable_adapters and self.merged:
+            self._set_merge_aside()
+        result: Tensor = self.base_layer(x, *args, **kwargs)
+        if self.disable_adapters or self.merged:
+            return result
+        dtype = result.dtype
+        if self.quantization_backend is not None:
+            result = self.quantization_backend.maybe_clone_base_result(result)
+        for name in self.active_adapters:
+            if name in self.aurora_A:
+                result = result + self.adapter_output(name, x)
+        return result.to(dtype)
+
     def extra_repr(self) -> str:
         """Return the quantisation of the base layer, for printing."""
-        return quantization_extra_repr(self)
+        return str(quantization_extra_repr(self))
+
+    def __repr__(self) -> str:
+        return f"aurora.{super().__repr__()}"

@@ -1,7 +1,7 @@
 """The calibrated merge: the linear map nearest to a dynamic adapter on given inputs (an extension; not in the paper).
 
-It minimises the sum over inputs x of ‖B sigma(A x) - M x‖² plus eps ‖M‖², whose solution is
-M = B (sum sigma(A x) xᵀ) (sum x xᵀ + eps I)⁻¹.
+It minimises the sum over inputs x of ‖sigma(A x) - M x‖² plus eps ‖M‖², which gives
+M = (sum sigma(A x) xᵀ) (sum x xᵀ + eps I)⁻¹, and adds scaling B M to the weight.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lora_anl.gap import aurora_layers, evaluation, run
+from lora_anl.gap import aurora_layers, evaluation, only, run
 from lora_anl.layer import AuroraLayer, AuroraLinear
 from lora_anl.model import AuroraModel
 from lora_anl.nonlinear import check_number
@@ -23,7 +23,7 @@ from lora_anl.nonlinear import check_number
 def calibrated_delta_weight(
     layer: AuroraLinear, inputs: Tensor, eps: float = 1e-4, adapter_name: str | None = None
 ) -> Tensor:
-    """Return the weight that reproduces an adapter best on the given inputs of its layer; the layer is not changed.
+    """Return the weight that reproduces an adapter best on given inputs of its layer; the layer is not changed.
 
     Args:
         layer: An adapted layer.
@@ -37,11 +37,8 @@ def calibrated_delta_weight(
     Raises:
         ValueError: No input, another width, an unknown adapter, or inputs that span too little for ``eps`` = 0.
     """
-    name = (
-        _only_adapter([name for name in layer.active_adapters if name in layer.aurora_A])
-        if adapter_name is None
-        else adapter_name
-    )
+    active = [name for name in layer.active_adapters if name in layer.aurora_A]
+    name = _only_adapter(active) if adapter_name is None else adapter_name
     if name not in layer.aurora_A:
         raise ValueError(f"the layer has no adapter {name!r}, only {', '.join(layer.aurora_A)}")
     moments = _Moments(layer, name, eps)
@@ -54,21 +51,21 @@ def merge_calibrated(
 ) -> nn.Module:
     """Merge an adapter by its calibrated weights and return the base model without adapters.
 
-    All layers are calibrated on what enters them in the model as it runs, dynamic; needs no permission to merge. Memory: one
-    ``in x in`` matrix a layer, in float64. As with ``merge_and_unload``, use what is returned.
+    Every layer is calibrated on what enters it in the model as it runs with this adapter; no permission to merge is
+    needed. Memory: an ``(in, in)`` float64 matrix a layer. As with ``merge_and_unload``, use what is returned.
 
     Args:
         model: A peft model with an AuroRA adapter, not merged.
-        dataloader: Calibration batches, as :func:`lora_anl.measure_merge_gap` takes them; at least as many rows as a layer
-            has inputs, or ``eps`` decides the directions that the data leaves open.
-        eps: The ridge; see :func:`calibrated_delta_weight`.
+        dataloader: Calibration batches, as :func:`lora_anl.measure_merge_gap` takes them; with fewer rows than a layer
+            has inputs, directions that the data leaves open get no update.
+        eps: The ridge, at least 0; see :func:`calibrated_delta_weight`.
         adapter_name: The adapter to merge; None: the only active one.
 
     Raises:
-        ValueError: No AuroRA layer, no such adapter, several active ones, a merged model, no batch, a quantised layer that takes
-            no merge, or a result that is not finite; nothing is changed then.
+        ValueError: No AuroRA layer, no such adapter, several active ones, a merged model, no batch, a quantised layer
+            that takes no merge, or inputs that span too little for ``eps`` = 0; nothing is changed then.
     """
-    check_number("eps", eps, at_least=0)
+    check_number("eps", eps, 0)
     tuner = next((module for module in model.modules() if isinstance(module, AuroraModel)), None)
     if tuner is None:
         raise ValueError(f"merge_calibrated needs a peft model with an AuroraConfig, got a {type(model).__name__}")
@@ -77,7 +74,7 @@ def merge_calibrated(
     for layer in layers.values():
         layer.check_quantisation()
     moments = {key: _Moments(layer, name, eps) for key, layer in layers.items()}
-    with ExitStack() as stack, torch.no_grad(), evaluation(model):
+    with ExitStack() as stack, torch.no_grad(), evaluation(model), only(aurora_layers(model), name):
         for key, layer in layers.items():
             stack.callback(layer.register_forward_pre_hook(_observer(moments[key])).remove)
         for batch in dataloader:
@@ -101,24 +98,26 @@ def _only_adapter(names: list[str]) -> str:
 
 
 class _Moments:
-    """Sums over inputs x of sigma(A x) xᵀ and x xᵀ, in float64."""
+    """Sums over inputs x of what enters B times xᵀ, and of x xᵀ, in float64."""
 
     def __init__(self, layer: AuroraLayer, adapter_name: str, eps: float) -> None:
-        check_number("eps", eps, at_least=0)
+        check_number("eps", eps, 0)
         self.layer, self.adapter_name, self.eps = layer, adapter_name, eps
-        self.weight = layer.aurora_A[adapter_name].weight
+        self.weight, self.up, _ = layer.adapter_weights(adapter_name)
         # MPS has no float64
         self.device = torch.device("cpu") if self.weight.device.type == "mps" else self.weight.device
-        self.cross = torch.zeros(layer.r[adapter_name], layer.in_features, dtype=torch.float64, device=self.device)
-        self.gram = torch.zeros(layer.in_features, layer.in_features, dtype=torch.float64, device=self.device)
+        rank, width = self.weight.shape
+        self.cross = torch.zeros(rank, width, dtype=torch.float64, device=self.device)
+        self.gram = torch.zeros(width, width, dtype=torch.float64, device=self.device)
         self.rows = 0
 
     @torch.no_grad()
     def add(self, x: Tensor) -> None:
         """Add the rows of x, ``(..., in)``."""
-        if x.shape[-1] != self.layer.in_features:
-            raise ValueError(f"inputs must be (n, in_features={self.layer.in_features}), got shape {tuple(x.shape)}")
-        rows = x.reshape(-1, x.shape[-1]).to(self.weight)
+        width = len(self.gram)
+        if x.dim() < 2 or x.shape[-1] != width:
+            raise ValueError(f"inputs must be (n, in_features={width}), got shape {tuple(x.shape)}")
+        rows = x.reshape(-1, width).to(self.weight)
         hidden = self.layer.hidden(self.adapter_name, rows).to(self.device).double()
         rows = rows.to(self.device).double()
         self.cross += hidden.T @ rows
@@ -128,14 +127,12 @@ class _Moments:
     @torch.no_grad()
     def delta_weight(self) -> Tensor:
         """Scaling B cross (gram + eps I)⁻¹, ``(out, in)`` in the adapter's dtype."""
+        width = len(self.gram)
         if self.rows == 0:
             raise ValueError("inputs must hold at least one row to calibrate on, got none")
-        gram = self.gram + self.eps * torch.eye(len(self.gram), dtype=torch.float64, device=self.device)
-        solution, info = torch.linalg.solve_ex(gram, self.cross.T)
-        up = self.layer.aurora_B[self.adapter_name].weight
-        delta = self.layer.scaling[self.adapter_name] * up.to(self.device).double() @ solution.T
-        if info != 0 or not torch.isfinite(delta).all():
-            raise ValueError(
-                f"{self.rows} inputs of width {len(gram)} span too little for eps={self.eps}; use more or a larger eps"
-            )
-        return delta.to(up)
+        if self.eps == 0 and torch.linalg.matrix_rank(self.gram, hermitian=True) < width:
+            raise ValueError(f"{self.rows} inputs do not span in_features={width}; give more, or eps above 0")
+        gram = self.gram + self.eps * torch.eye(width, dtype=torch.float64, device=self.device)
+        nearest = torch.linalg.solve(gram, self.cross.T).T
+        delta = self.layer.scaling[self.adapter_name] * (self.up.to(self.device).double() @ nearest)
+        return torch.as_tensor(delta, dtype=self.up.dtype, device=self.up.device)

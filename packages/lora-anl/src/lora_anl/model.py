@@ -66,8 +66,8 @@ class AuroraModel(BaseTuner):
         """Merge adapters (None: the active ones) into the base weights; ``unmerge_adapter`` restores them bit for bit.
 
         Raises:
-            ValueError: An adapter is dynamic and ``merge_policy`` is "error", or a quantised layer takes no merge; nothing is
-                changed then.
+            ValueError: An adapter is dynamic and ``merge_policy`` is "error", or a quantised layer takes no merge;
+                nothing is changed then.
         """
         with self._merging(adapter_names):
             super().merge_adapter(adapter_names=adapter_names, safe_merge=safe_merge)
@@ -75,11 +75,14 @@ class AuroraModel(BaseTuner):
     def merge_and_unload(
         self, progressbar: bool = False, safe_merge: bool = False, adapter_names: list[str] | None = None
     ) -> nn.Module:
-        """Return the base model with the adapters merged (None: the active ones), without adapters; refuses as
-        :meth:`merge_adapter`.
-        """  # noqa: D205 - the sentence is longer than a line
+        """Return the base model with adapters merged (None: the active ones) and removed; use what is returned.
+
+        Raises:
+            ValueError: As :meth:`merge_adapter`.
+        """
         with self._merging(adapter_names):
-            return super().merge_and_unload(progressbar, safe_merge, adapter_names)
+            base: nn.Module = super().merge_and_unload(progressbar, safe_merge, adapter_names)
+        return base
 
     @contextmanager
     def _merging(self, adapter_names: list[str] | None) -> Iterator[None]:
@@ -106,8 +109,8 @@ def _check_target(target: nn.Module, name: str, config: AuroraConfig, kwargs: di
     backend = resolve_quantization_backend(base, **kwargs)
     if not isinstance(base, nn.Linear | Conv1D) and getattr(backend, "layer_type", None) != "linear":
         raise TypeError(
-            f"target module {name!r} is a {type(base).__name__}; AuroRA adapts torch.nn.Linear (quantised by a peft backend too) "
-            "and transformers' Conv1D"
+            f"target module {name!r} is a {type(base).__name__}; AuroRA adapts torch.nn.Linear, transformers' "
+            "Conv1D and linear layers that peft knows as quantised"
         )
     if config.fan_in_fan_out and isinstance(base, torch.nn.Linear):
         warnings.warn(f"fan_in_fan_out is True, but {name!r} is a torch.nn.Linear; taken as False for it", stacklevel=2)

@@ -1,7 +1,7 @@
 """The Adaptive Nonlinear Layer, sigma(z) = act(H act(z)) + spline(z) (paper eqs. 5 to 8), lean in memory.
 
-Between forward and backward only z and the two small matrices are kept; the values of the basis, (..., rank, G + k), are computed
-again. The backward consists of ordinary operations, so that it can be differentiated once more.
+Between forward and backward only z and the two small matrices are kept; the values of the basis, (..., rank, G + k),
+are computed again. The backward consists of ordinary operations, so that it can be differentiated once more.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def nonlinear(
         proj: H, ``(r, r)``, or None without the fixed part (paper eq. 6).
         spline_weight: ``(r, G + k)``, or None without the learnable part (paper eqs. 7, 8).
         activation: ``tanh | leaky_relu | sigmoid | relu``.
-        spline_mode: ``pooled``: each output weighs the sum over all coordinates of their basis values (the printed formula);
-            ``per_channel``: it weighs those of its own coordinate.
+        spline_mode: ``pooled``: each output weighs the sum over all coordinates of their basis values (the printed
+            formula); ``per_channel``: it weighs those of its own coordinate.
         grid_size: The number G of intervals.
         spline_order: The degree k.
         low: Where the grid begins.
@@ -74,9 +74,10 @@ def nonlinear(
     if spline_weight is not None:
         basis = uniform_basis(z, grid_size, spline_order, low, high)
         learned = basis.sum(-2) @ spline_weight.T if spline_mode == "pooled" else (basis * spline_weight).sum(-1)
-    if fixed is None or learned is None:
-        return torch.zeros_like(z) if fixed is learned else (fixed if learned is None else learned)
-    return fixed + learned
+    if fixed is not None and learned is not None:
+        return fixed + learned
+    only = learned if fixed is None else fixed
+    return torch.zeros_like(z) if only is None else only
 
 
 class _Nonlinear(torch.autograd.Function):
@@ -123,14 +124,14 @@ def _outer(left: Tensor, right: Tensor) -> Tensor:
 class AdaptiveNonlinearLayer(nn.Module):
     """sigma(z) = act(act(z) Hᵀ) + spline(z), the layer between the projections of AuroRA; usable without peft.
 
-    It computes in float32 for half-precision inputs, under autocast too (differences of neighbouring knots would lose their
-    digits), and in float64 where its input or its weights are float64; the result has the dtype of the input.
+    It computes in float32 for half-precision inputs, under autocast too (differences of neighbouring knots would lose
+    their digits), and in float64 where its input or its weights are float64; the result has the dtype of the input.
 
     Args:
         rank: The number r >= 1 of coordinates.
         grid_size: The number G >= 1 of intervals of the spline's grid.
         spline_order: The degree k of the spline, 0 .. 5.
-        grid_range: Where the grid begins and ends. Beyond k more steps on each side the spline is 0 and gets no gradient.
+        grid_range: Where the grid begins and ends. Beyond k more steps on each side the spline is 0, without gradient.
         spline_mode: ``pooled`` (the paper's printed formula) or ``per_channel``; see :func:`nonlinear`.
         activation: ``tanh`` (the paper's), ``leaky_relu``, ``sigmoid`` or ``relu``.
         use_fixed: Off is the ablation "w/o F": no ``proj``.
@@ -184,7 +185,7 @@ class AdaptiveNonlinearLayer(nn.Module):
         spline_weight = None if self.spline_weight is None else self.spline_weight.to(dtype)
         grid = (self.grid_size, self.spline_order, *self.grid_range)
         with _without_autocast(z.device.type):
-            sigma = _Nonlinear.apply(z.to(dtype), proj, spline_weight, self.activation, self.spline_mode, *grid)
+            sigma: Tensor = _Nonlinear.apply(z.to(dtype), proj, spline_weight, self.activation, self.spline_mode, *grid)
         return sigma.to(z.dtype)
 
     def extra_repr(self) -> str:
@@ -220,7 +221,7 @@ def check_nonlinearity(
     check_flag("use_spline", use_spline)
     if not (use_fixed or use_spline):
         raise ValueError("use_fixed and use_spline must not both be False, or the nonlinear layer would be 0")
-    check_number("spline_init_scale", spline_init_scale, at_least=0)
+    check_number("spline_init_scale", spline_init_scale, 0)
 
 
 def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -235,10 +236,10 @@ def check_flag(name: str, value: object) -> None:
         raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-def check_number(name: str, value: object, *, at_least: float | None = None, above: float | None = None) -> None:
-    """Raise a ValueError unless ``value`` is a finite number within the bound."""
+def check_number(name: str, value: float, low: float, *, open_end: bool = False) -> None:
+    """Raise a ValueError unless ``value`` is a finite number of at least ``low``, or above it."""
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if at_least is not None and not (number and value >= at_least):  # type: ignore[operator]
-        raise ValueError(f"{name} must be a finite number of at least {at_least}, got {value!r}")
-    if above is not None and not (number and value > above):  # type: ignore[operator]
-        raise ValueError(f"{name} must be a finite number above {above}, got {value!r}")
+    if not number or value < low or (open_end and value == low):
+        raise ValueError(
+            f"{name} must be a finite number {'above' if open_end else 'of at least'} {low}, got {value!r}"
+        )

@@ -1,8 +1,8 @@
 """B-spline bases: Cox-de Boor on any knots, and a closed form on uniform ones (paper section 3.2, eq. 7).
 
-The closed form is what the adapter runs: a function of the basis depends only on the distance ``a`` between its centre and the
-point, in steps of the grid, ``M_k(a) = 1/k! sum_i (-1)^i C(k+1, i) max((k+1)/2 - i - a, 0)^k``. Taking the absolute distance leaves
-``floor(k/2) + 1`` terms that are never much larger than their sum, so that float32 stays exact to its rounding.
+The closed form is what the adapter runs: a function of the basis depends only on the distance a between its centre and
+the point, in steps of the grid: M_k(a) = 1/k! sum_i (-1)^i C(k+1, i) max((k+1)/2 - i - a, 0)^k. As a is not negative,
+floor(k/2) + 1 terms are left, never much larger than their sum, so that float32 stays exact to its rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MAX_ORDER = 5
 def bspline_basis(x: Tensor, knots: Tensor, order: int) -> Tensor:
     """Evaluate all B-spline basis functions on the given knots by the Cox-de Boor recursion.
 
-    Intervals are half open, ``[t_j, t_{j+1})``, and outside the knots every function is 0. A term with two equal knots counts as 0.
+    Intervals are half open, ``[t_j, t_{j+1})``, and outside the knots every function is 0. A term with two equal knots
+    counts as 0.
 
     Args:
         x: Points, any shape ``(...)``.
@@ -49,7 +50,7 @@ def bspline_basis(x: Tensor, knots: Tensor, order: int) -> Tensor:
 
 
 def uniform_knots(grid_size: int, order: int, grid_range: tuple[float, float]) -> list[float]:
-    """The ``G + 2k + 1`` knots of ``grid_size`` equal intervals, extended by ``order`` steps on each side, exactly rounded."""
+    """The G + 2k + 1 knots of ``grid_size`` equal intervals and ``order`` more on each side, each correctly rounded."""
     low, high = map(Fraction, grid_range)
     step = (high - low) / grid_size
     return [float(low + (j - order) * step) for j in range(grid_size + 2 * order + 1)]
@@ -113,7 +114,7 @@ def _knots_like(x: Tensor, grid_size: int, low: float, high: float) -> Tensor:
 
 
 class BSplineBasis(nn.Module):
-    """The basis on uniform knots as a module; its knots follow the module's dtype, each time rounded from their exact values.
+    """The basis on uniform knots as a module; its knots follow the module's dtype, rounded from their exact values.
 
     Args:
         grid_size: The number G >= 1 of intervals on the range.
