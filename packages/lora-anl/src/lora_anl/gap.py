@@ -27,8 +27,9 @@ def measure_merge_gap(model: nn.Module, dataloader: Iterable[Any], adapter_name:
 
     Returns:
         With Frobenius norms over all batches, y the output, y_static the one after the static merge and y_base the one
-        without the adapter (modules trained in full, such as a head, stay): ``relative_gap`` = ‖y - y_static‖ / ‖y - y_base‖,
-        ``relative_output_change`` = ‖y - y_static‖ / ‖y‖ and ``max_abs_change`` = max |y - y_static|.
+        without the adapter (modules trained in full, such as a head, stay): ``relative_gap`` =
+        ‖y - y_static‖ / ‖y - y_base‖, ``relative_output_change`` = ‖y - y_static‖ / ‖y‖ and ``max_abs_change`` =
+        max |y - y_static|.
 
     Raises:
         ValueError: No AuroRA layer, no such adapter, a merged model, no batch, or an output without a tensor.

@@ -284,7 +284,7 @@ class AuroraLinear(nn.Module, AuroraLayer):
         self.update_layer(adapter_name, r, aurora_alpha, config)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return base(x) plus what the active adapters add, in the dtype of base(x); only base(x) if merged or disabled."""
+        """Return base(x) plus what the active adapters add, in its dtype; only base(x) if merged or disabled."""
         if self.disable_adapters and self.merged:
             self._set_merge_aside()
         result: Tensor = self.base_layer(x, *args, **kwargs)

@@ -73,7 +73,7 @@ def nonlinear(
         fixed = activate(activate(z, activation) @ proj.T, activation)
     if spline_weight is not None:
         basis = uniform_basis(z, grid_size, spline_order, low, high)
-        learned = basis.sum(-2) @ spline_weight.T if spline_mode == "pooled" else (basis * spline_weight).sum(-1)
+        learned = basis.sum(-2) @ spline_weight.T if _pools(spline_mode, z) else (basis * spline_weight).sum(-1)
     if fixed is not None and learned is not None:
         return fixed + learned
     only = learned if fixed is None else fixed
@@ -106,7 +106,7 @@ class _Nonlinear(torch.autograd.Function):
             grad_z = (grad_outer @ proj) * activation_slope(inner, activation)
         if spline_weight is not None:
             basis, slope = uniform_basis_and_slope(z, *grid)
-            if spline_mode == "pooled":
+            if _pools(spline_mode, z):
                 grad_weight = _outer(grad, basis.sum(-2))
                 grad_spline = (slope * (grad @ spline_weight).unsqueeze(-2)).sum(-1)
             else:
@@ -114,6 +114,10 @@ class _Nonlinear(torch.autograd.Function):
                 grad_spline = grad * (slope * spline_weight).sum(-1)
             grad_z = grad_spline if grad_z is None else grad_z + grad_spline
         return grad_z, grad_proj, grad_weight, *[None] * len(ctx.settings)
+
+
+def _pools(spline_mode: str, z: Tensor) -> bool:
+    return spline_mode == "pooled" or z.shape[-1] == 1  # with one coordinate the modes coincide, bit for bit
 
 
 def _outer(left: Tensor, right: Tensor) -> Tensor:

@@ -1,0 +1,87 @@
+"""What an adapter costs: trainable parameters by module, and the memory of a training step; on meta tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lora_anl.layer import AuroraLayer
+from lora_anl.tasks import is_head
+
+GIB = 2**30
+
+
+def count_parameters(model: nn.Module) -> dict[str, Any]:
+    """Count what trains in a peft model, adapted layer by adapted layer.
+
+    Returns:
+        ``adapter``, ``head``, ``trainable``, ``total`` (with the base), ``trainable_percent`` and ``modules``: for each
+        adapted layer ``in_features``, ``out_features``, ``rank`` and ``parameters``.
+    """
+    modules = {}
+    for name, layer in model.named_modules():
+        if isinstance(layer, AuroraLayer):
+            count = sum(p.numel() for key, p in layer.named_parameters() if "aurora_" in key)
+            rank = max(layer.r.values())
+            shape = {"in_features": layer.in_features, "out_features": layer.out_features}
+            modules[name.removeprefix("base_model.model.")] = {**shape, "rank": rank, "parameters": count}
+    trainable = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+    head = sum(count for name, count in trainable.items() if is_head(name))
+    total = sum(p.numel() for p in model.parameters())
+    return {
+        "adapter": sum(trainable.values()) - head,
+        "head": head,
+        "trainable": sum(trainable.values()),
+        "total": total,
+        "trainable_percent": 100 * sum(trainable.values()) / total,
+        "modules": modules,
+    }
+
+
+def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpointing: bool) -> dict[str, Any]:
+    """Estimate the memory of a training step on one device, in bytes.
+
+    Weights count as they are, what trains 16 bytes a parameter (float32 weight, gradient, two moments of AdamW), and
+    activations as what a forward pass of a whole batch keeps for its backward pass; with gradient checkpointing, one
+    layer's share of that and the input of each layer. The allocator, temporary buffers and copies of DDP come on top.
+
+    Args:
+        model: A peft model of meta tensors, in the dtype that it computes in.
+        batch: A batch of meta tensors with ``labels``.
+        gradient_checkpointing: Whether layers are computed again in the backward pass.
+
+    Returns:
+        ``weights``, ``trained``, ``activations`` (None with ``activations_unknown``, where the model does not run on
+        meta tensors), and their sum ``total_gib``.
+    """
+    weights = sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
+    trained = 16 * sum(p.numel() for p in model.parameters() if p.requires_grad)
+    activations, reason = None, None
+    try:
+        activations = _kept_for_backward(model, batch, gradient_checkpointing)
+    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:200]
+    known = {"weights": weights, "trained": trained, "activations": activations}
+    unknown = {} if reason is None else {"activations_unknown": reason}
+    return {**known, **unknown, "total_gib": round(sum(filter(None, known.values())) / GIB, 3)}
+
+
+def _kept_for_backward(model: nn.Module, batch: dict[str, Tensor], gradient_checkpointing: bool) -> int:
+    weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}  # holds them, so that no two storages share an address
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage()._cdata not in weights:
+            kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    model.train()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = model(**batch, output_hidden_states=gradient_checkpointing)
+    size = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    if not gradient_checkpointing:
+        return size
+    states: tuple[Tensor, ...] = output.hidden_states
+    return size // max(len(states) - 1, 1) + sum(state.numel() * state.element_size() for state in states)

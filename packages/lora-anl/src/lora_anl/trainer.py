@@ -1,0 +1,112 @@
+"""transformers' Trainer with another learning rate for the head, and logs that leave standard output alone."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from lora_anl.tasks import is_head
+
+log = logging.getLogger(__name__)
+
+
+class AuroraTrainer(Trainer):
+    """The Trainer; modules trained in full (peft's ``modules_to_save``) get ``args.head_learning_rate``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.remove_callback(PrinterCallback)
+        if self.pop_callback(ProgressCallback) is not None:
+            self.add_callback(_Bar())
+        self.add_callback(_LogToLogger())
+
+    def average_over_accumulation(self) -> None:
+        """Take the mean of accumulated batches; right where each row has one label, as not all heads take a count."""
+        self.model_accepts_loss_kwargs = False
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The optimizer that ``args`` name, with the parameters of the head in groups of their own."""
+        rate = getattr(self.args, "head_learning_rate", None)
+        made: torch.optim.Optimizer
+        if rate is None:
+            made = super().create_optimizer(*(() if model is None else (model,)))
+            return made
+        whole = self.model if model is None else model
+        decayed = set(self.get_decay_parameter_names(whole))
+        groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+        for name, parameter in whole.named_parameters():
+            if parameter.requires_grad:
+                groups.setdefault((is_head(name), name in decayed), []).append(parameter)
+        optimizer_class, settings = self.get_optimizer_cls_and_kwargs(self.args, whole)
+        if settings.keys() & {"params", "model", "optimizer_dict"}:
+            raise ValueError(
+                f"--head_learning_rate does not work with --optim {self.args.optim}, which makes its own groups"
+            )
+        made = optimizer_class(
+            [
+                {
+                    "params": parameters,
+                    "weight_decay": self.args.weight_decay if decay else 0.0,
+                    "lr": rate if head else self.args.learning_rate,
+                }
+                for (head, decay), parameters in groups.items()
+            ],
+            **settings,
+        )
+        self.optimizer = made
+        return made
+
+
+class _Bar(ProgressCallback):
+    """The progress bar on stderr, without the losses that it would print to standard output."""
+
+    def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Nothing."""
+
+
+class _LogToLogger(TrainerCallback):
+    """Losses as lines of the log."""
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Log them on the main process."""
+        if state.is_world_process_zero and logs:
+            shown = {key: round(value, 6) if isinstance(value, float) else value for key, value in logs.items()}
+            log.info("step %d of %d: %s", state.global_step, state.max_steps, shown)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The newest whole checkpoint of a run; one that a kill left unfinished is passed over."""
+    found = {}
+    for path in folder.glob("checkpoint-*"):
+        number = path.name.removeprefix("checkpoint-")
+        if number.isdecimal():
+            found[int(number)] = path
+    for _, path in sorted(found.items(), reverse=True):
+        try:
+            json.loads((path / "trainer_state.json").read_text("utf-8"))  # the Trainer writes it last
+        except (OSError, ValueError):
+            log.warning("%s is not whole, passed over", path)
+        else:
+            return path
+    return None

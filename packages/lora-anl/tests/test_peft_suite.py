@@ -1,0 +1,19 @@
+"""AuroRA behaves as a method of peft's own: the shared suite."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from nips_common.testing.peft_suite import PeftSuite
+
+from lora_anl import AuroraConfig
+
+
+class TestAurora(PeftSuite):
+    config_class, prefix, plugin = AuroraConfig, "aurora_", "lora_anl"
+    merging: ClassVar[dict[str, Any]] = {"forward_mode": "static"}
+    bias_only = "aurora_only"
+    # B is 0 at the start, and nothing in front of it learns before it has moved
+    still_at_first = ("aurora_A", "aurora_anl")
+    unmerge_tolerance: ClassVar[dict[torch.dtype, float]] = {torch.float32: 0.0, torch.bfloat16: 0.0}
