@@ -309,6 +309,7 @@ class PeftSuite:
         state = get_peft_model_state_dict(injected)
         assert state.keys() == {key.removeprefix("base_model.model.") for key in get_peft_model_state_dict(model)}
 
+    @pytest.mark.slow
     def test_a_fresh_process_loads_it_once_the_method_is_imported(self, tmp_path: Path) -> None:
         model = self.adapted(PLAIN)
         model.save_pretrained(tmp_path)
