@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from nips_common.testing.bad_input import BadInput, bad_inputs
 from peft import get_peft_model
 from torch import nn
 
 from lora_anl import AdaptiveNonlinearLayer, AuroraConfig, BSplineBasis, bspline_basis
+from nips_common.testing.bad_input import BadInput, bad_inputs
 
 NAN = float("nan")
 SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import PLAIN
 from peft import PeftModel
 from safetensors.torch import save_file
 from torch import Tensor
 
 from lora_anl import bspline_basis, convert_third_party
+from nips_common.testing.tiny_models import PLAIN
 
 
 def their_weights(rank: int = 2, second_rank: int = 2) -> dict[str, Tensor]:

@@ -25,7 +25,10 @@ each_dtype = pytest.mark.parametrize("dtype", [torch.float64, torch.float32], id
 
 
 def read(name: str, dtype: torch.dtype) -> dict[str, Tensor]:
-    return {key: value.to(dtype) for key, value in load_file(GOLDEN / f"{name.removesuffix('.safetensors')}.safetensors").items()}
+    return {
+        key: value.to(dtype)
+        for key, value in load_file(GOLDEN / f"{name.removesuffix('.safetensors')}.safetensors").items()
+    }
 
 
 def close(actual: Tensor, expected: Tensor) -> None:

@@ -7,14 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import LLAMA, PLAIN, ROBERTA
 from peft import PeftModel, get_peft_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, RobertaConfig, RobertaModel
-from transformers import ViTConfig, ViTModel
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    RobertaConfig,
+    RobertaModel,
+    ViTConfig,
+    ViTModel,
+)
 
 from lora_anl import AuroraConfig, AuroraLinear
+from nips_common.testing.tiny_models import LLAMA, PLAIN, ROBERTA
 
 
 def adapted(model: nn.Module | None = None, **options: Any) -> PeftModel:

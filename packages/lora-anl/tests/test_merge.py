@@ -1,4 +1,4 @@
-"""Merging: refused, static with a warning, exact in static mode, calibrated; and the gap that the static merge makes."""
+"""Merging: refused, static with a warning, exact in static mode, calibrated; and the gap the static merge makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import LLAMA, PLAIN, TINY_MODELS, TinyModel
 from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from lora_anl import (
     measure_merge_gap,
     merge_calibrated,
 )
+from nips_common.testing.tiny_models import LLAMA, PLAIN, TINY_MODELS, TinyModel
 
 STATIC: dict[str, Any] = {"merge_policy": "static"}
 
@@ -49,7 +49,9 @@ def unchanged(model: nn.Module, before: dict[str, Tensor]) -> bool:
 def test_merging_a_dynamic_adapter_is_refused_before_any_layer_is_touched(tiny: TinyModel, call: str) -> None:
     model = adapted(tiny)
     before = state(model)
-    with pytest.raises(ValueError, match=r"adapter 'default' is dynamic.*merge_policy='static'.*merge_calibrated") as caught:
+    with pytest.raises(
+        ValueError, match=r"adapter 'default' is dynamic.*merge_policy='static'.*merge_calibrated"
+    ) as caught:
         getattr(model, call)()
     assert "\n" not in str(caught.value)
     assert unchanged(model, before)
@@ -204,7 +206,7 @@ def test_the_named_adapter_is_calibrated_as_it_runs_alone() -> None:
     model = adapted()
     model.add_adapter("other", AuroraConfig(target_modules=["lin0"], init_weights=False))
     model.base_model.set_adapter(["default", "other"])
-    with pytest.raises(ValueError, match="adapter_name must say.*default, other"):
+    with pytest.raises(ValueError, match=r"adapter_name must say.*default, other"):
         merge_calibrated(model, [PLAIN.inputs["x"]])
     merged = merge_calibrated(model, [PLAIN.inputs["x"]], adapter_name="default")
     assert torch.equal(merged.lin0.weight, alone.lin0.weight)

@@ -17,7 +17,9 @@ from lora_anl.nonlinear import nonlinear
 PARTS = [
     {"spline_mode": mode, "activation": activation, "use_fixed": fixed, "use_spline": spline}
     for mode, activation, (fixed, spline) in itertools.product(
-        ("pooled", "per_channel"), ("tanh", "leaky_relu", "sigmoid", "relu"), ((True, True), (True, False), (False, True))
+        ("pooled", "per_channel"),
+        ("tanh", "leaky_relu", "sigmoid", "relu"),
+        ((True, True), (True, False), (False, True)),
     )
 ]
 each_part = pytest.mark.parametrize("parts", PARTS, ids=lambda parts: "-".join(map(str, parts.values())))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
-from nips_common.testing.peft_suite import PeftSuite
 
 from lora_anl import AuroraConfig
+from nips_common.testing.peft_suite import PeftSuite
 
 
 class TestAurora(PeftSuite):

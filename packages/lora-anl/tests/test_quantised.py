@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import LLAMA, PLAIN
 from peft import PeftModel, get_peft_model
 from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
 from torch import Tensor, nn
 
 from lora_anl import AuroraConfig, AuroraLinear, measure_merge_gap, merge_calibrated
+from nips_common.testing.tiny_models import LLAMA, PLAIN
 
 
 def layers(model: nn.Module) -> list[AuroraLinear]:

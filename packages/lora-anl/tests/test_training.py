@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import LLAMA
-from nips_common.testing.torchrun import run_torchrun
 from peft import AutoPeftModelForCausalLM, PeftModel
 from safetensors.torch import load_file
 
+from nips_common.testing.tiny_models import LLAMA
+from nips_common.testing.torchrun import run_torchrun
+
 sys.path.insert(0, str(Path(__file__).parent))
-import training_runs  # noqa: E402
+import training_runs
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")
 
@@ -52,7 +53,9 @@ def test_what_the_trainer_saves_loads_with_its_base_model(tmp_path: Path) -> Non
     assert (LLAMA.output(loaded) - LLAMA.output(run.model.eval())).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"bf16": True}], ids=lambda options: next(iter(options)))
+@pytest.mark.parametrize(
+    "options", [{"gradient_checkpointing": True}, {"bf16": True}], ids=lambda options: next(iter(options))
+)
 def test_trainer_options_leave_the_result_close(options: dict[str, bool], tmp_path: Path) -> None:
     plain = training_runs.trainer(tmp_path / "plain", learning_rate=1e-3)
     other = training_runs.trainer(tmp_path / "other", learning_rate=1e-3, **options)

@@ -7,14 +7,32 @@ from typing import Any
 
 import pytest
 import torch
-from nips_common.testing.tiny_models import LLAMA
 from peft import AutoPeftModelForCausalLM
 
 from lora_anl import AuroraConfig
+from nips_common.testing.tiny_models import LLAMA
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
-WORDS = "the quick brown fox jumps over a lazy dog and runs far away from all of them".split()
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "and",
+    "runs",
+    "far",
+    "away",
+    "from",
+    "all",
+    "of",
+    "them",
+]
 
 
 def tokenizer() -> Any:

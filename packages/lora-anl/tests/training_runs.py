@@ -1,4 +1,4 @@
-"""A few steps of transformers' Trainer on a tiny Llama; `python training_runs.py OUT BATCH_SIZE` is what torchrun starts."""
+"""A few steps of transformers' Trainer on a tiny Llama; torchrun starts `training_runs.py OUT BATCH_SIZE`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from nips_common.testing.tiny_models import LLAMA, VOCABULARY
 from peft import PeftModel, get_peft_model
 from transformers import Trainer, TrainingArguments
 
 from lora_anl import AuroraConfig
+from nips_common.testing.tiny_models import LLAMA, VOCABULARY
 
 STEPS = 4
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from nips_common.testing.peft_suite import PeftSuite
 from peft import LoraConfig
+
+from nips_common.testing.peft_suite import PeftSuite
 
 
 class TestLora(PeftSuite):
