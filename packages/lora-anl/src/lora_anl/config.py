@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Literal
 
 from peft import PeftConfig
+from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import PeftType
 
 from lora_anl.nonlinear import (
@@ -52,7 +54,7 @@ class AuroraConfig(PeftConfig):
             which is another function, and warns. :func:`lora_anl.measure_merge_gap` says how different.
         init_weights: True: A normal with variance 1 / in_features and B = 0, so that the model starts unchanged;
             "kaiming_uniform": A as LoRA's and B = 0; False: B random too, for tests.
-        bias: Which biases train too: "none", "all" or "aurora_only" (those of the adapted layers).
+        bias: Which biases train too: "none", "all" or "aurora_only" (those of the adapted layers); needs peft 0.21.
         fan_in_fan_out: Set for layers that store (in, out) weights; transformers' Conv1D is recognised without it.
         rank_pattern: Another ``r`` for the layers whose name matches the key.
         alpha_pattern: Another ``aurora_alpha`` for the layers whose name matches the key.
@@ -110,6 +112,10 @@ class AuroraConfig(PeftConfig):
         check_choice("merge_policy", self.merge_policy, ("error", "static"))
         check_choice("init_weights", self.init_weights, (True, False, "kaiming_uniform"))
         check_choice("bias", self.bias, ("none", "all", "aurora_only"))
+        if self.bias != "none" and not hasattr(BaseTuner, "_get_learnable_bias_state_dict"):
+            raise ValueError(
+                f"bias={self.bias!r} needs peft 0.21 or later, which saves trained biases; found {version('peft')}"
+            )
         check_flag("fan_in_fan_out", self.fan_in_fan_out)
         self._check_selection()
 

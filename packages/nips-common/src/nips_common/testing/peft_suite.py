@@ -28,12 +28,13 @@ import pytest
 import torch
 from peft import LoHaConfig, LoraConfig, PeftConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from peft.helpers import disable_input_dtype_casting
-from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils import PeftType, get_peft_model_state_dict, set_peft_model_state_dict
 from torch import Tensor, nn
 
 from nips_common.testing.tiny_models import LLAMA, PLAIN, ROBERTA, T5, TINY_MODELS, VIT, TinyModel
 
+BEFORE_0_21 = not hasattr(BaseTuner, "_get_learnable_bias_state_dict")
 DTYPES = (torch.float32, torch.bfloat16)
 FILES = {"adapter_config.json", "adapter_model.safetensors"}
 
@@ -170,8 +171,8 @@ class PeftSuite:
     @pytest.mark.parametrize("bias", ["all", "only"])
     @each_dtype
     def test_biases_train_and_are_saved_when_asked_for(self, bias: str, dtype: torch.dtype, tmp_path: Path) -> None:
-        if not self.bias_only:
-            pytest.skip("this method has no option bias")
+        if not self.bias_only or BEFORE_0_21:
+            pytest.skip("this method has no option bias, or this peft does not save what trained")
         config = self.config(ROBERTA, bias=self.bias_only if bias == "only" else "all")
         model = get_peft_model(ROBERTA.build(dtype), config)
         trained = {name for name, p in model.named_parameters() if p.requires_grad and self.prefix not in name}
@@ -380,8 +381,9 @@ class PeftSuite:
         with pytest.raises(ValueError, match="nobody"):
             model.delete_adapter("nobody")
         model.merge_adapter()
-        with pytest.raises(ValueError, match="default"):
-            model.delete_adapter("default")
+        if not BEFORE_0_21:  # which deletes a merged adapter without a word
+            with pytest.raises(ValueError, match="default"):
+                model.delete_adapter("default")
 
     def test_gradients_are_switched_by_adapter(self) -> None:
         model = self.adapted(PLAIN)
@@ -536,7 +538,7 @@ class PeftSuite:
             get_peft_model(PLAIN.build(), self.config(PLAIN, target_modules=None))
 
     def test_targets_that_match_nothing_are_an_error(self) -> None:
-        error = getattr(peft.utils.error, "NoMatchingPeftModuleError", ValueError)
+        error = getattr(getattr(peft.utils, "error", None), "NoMatchingPeftModuleError", ValueError)
         with pytest.raises(error, match="nowhere"):
             get_peft_model(PLAIN.build(), self.config(PLAIN, target_modules=["nowhere"]))
 
