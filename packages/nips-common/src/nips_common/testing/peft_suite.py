@@ -26,6 +26,8 @@ from typing import Any, ClassVar
 import peft
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from peft import LoHaConfig, LoraConfig, PeftConfig, PeftModel, get_peft_model, inject_adapter_in_model
 from peft.helpers import disable_input_dtype_casting
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
@@ -290,6 +292,8 @@ class PeftSuite:
     def test_transformers_loads_the_adapter_by_itself(
         self, tiny: TinyModel, dtype: torch.dtype, tmp_path: Path
     ) -> None:
+        if tiny is not LLAMA and Version(transformers.__version__) < Version("5.24"):
+            pytest.skip("older versions of transformers find no adapter weights for a model with a base prefix")
         model = self.adapted(tiny, dtype)
         model.save_pretrained(tmp_path)
         native: Any = tiny.build(dtype)
