@@ -110,29 +110,17 @@ def test_matrices_stay_symmetric_positive_and_bounded(covariance: Any, views: in
 
 
 @pytest.mark.parametrize("views", [1, 4])
-def test_the_fused_update_equals_the_dense_formulas(views: int, plain_dota: Any) -> None:
+@pytest.mark.parametrize("small", [0, 128 * 128], ids=["class by class", "all classes at once"])
+def test_the_fused_update_equals_the_dense_formulas(
+    views: int, small: int, plain_dota: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dota_clip.distribution._SMALL_MATRIX", small)
     adapter = DotaAdapter(weights(), DotaConfig(), logit_scale=20.0)
     plain = plain_dota(weights(), epsilon=1e-4, sigma2=0.002, eta=0.3, rho=0.02, logit_scale=20.0)
     for image in stream(50, views):
         torch.testing.assert_close(adapter.step(image).logits, plain.step(image), atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(adapter.covariance, plain.covariance, atol=1e-12, rtol=1e-9)
     torch.testing.assert_close(adapter.precision, plain.precision, atol=1e-7, rtol=1e-7)
-
-
-def test_the_update_over_the_batch_of_all_classes_equals_the_update_class_by_class() -> None:
-    # the first is what runs on CUDA, where a loop of launches would dominate
-    from dota_clip.distribution import _update_all_batched_, _update_classes_
-
-    features = stream(4)[:, 0]
-    probs = (10 * features @ weights()).softmax(1)
-    mean, count = unit(CLASSES, DIMENSION, seed=9), torch.ones(CLASSES, dtype=torch.float64)
-    rate = probs.sum(0) / (count + probs.sum(0))
-    root = (probs / (count + probs.sum(0))).sqrt()
-    start = torch.eye(DIMENSION, dtype=torch.float64).repeat(CLASSES, 1, 1)
-    looped, batched = start.clone(), start.clone()
-    _update_classes_(looped, mean, features, root, rate, range(CLASSES))
-    _update_all_batched_(batched, mean, features, root, rate)
-    torch.testing.assert_close(looped, batched)
 
 
 @pytest.mark.parametrize("covariance", ["full", "pooled"])

@@ -66,7 +66,7 @@ def test_adapt_does_what_the_library_does(
     digit_image_folder: Path, open_clip_folder: Path, adapt_arguments: list[object], tmp_path: Path
 ) -> None:
     from dota_clip import load_encoder, zero_shot_weights
-    from dota_clip.datasets import open_dataset
+    from dota_clip.data.opening import open_dataset
 
     assert (
         call(*adapt_arguments, "-o", tmp_path / "out.jsonl", "--no-shuffle", "--eta", 3, "--covariance", "pooled") == 0
@@ -332,7 +332,7 @@ def test_two_processes_are_two_independent_streams(
     rows = read_rows(tmp_path / "both.jsonl")
     assert len({row["image"] for row in rows}) == 60
     assert [row["stream"] for row in rows] == [0] * 30 + [1] * 30
-    from dota_clip.streams import visiting_order
+    from dota_clip.streaming.places import visiting_order
 
     order = visiting_order(60, True, 1, None)
     assert [row["index"] for row in rows if row["stream"] == 1] == order[1::2]

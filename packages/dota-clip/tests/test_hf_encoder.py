@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dota_clip.hf_encoder import HFClipEncoder
-from dota_clip.images import load_image
+from dota_clip.data.images import load_image
+from dota_clip.encoders.hf import HFClipEncoder
 from dota_clip.zero_shot import zero_shot_weights
 
 transformers = pytest.importorskip("transformers")

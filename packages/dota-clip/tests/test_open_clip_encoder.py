@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from dota_clip.images import load_image
-from dota_clip.open_clip_encoder import OpenClipEncoder
+from dota_clip.data.images import load_image
+from dota_clip.encoders.open_clip import OpenClipEncoder
 
 open_clip = pytest.importorskip("open_clip")
 

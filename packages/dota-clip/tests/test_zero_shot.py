@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dota_clip.encoders.open_clip import OpenClipEncoder
 from dota_clip.imagenet_templates import SIMPLE_IMAGENET_TEMPLATES
-from dota_clip.open_clip_encoder import OpenClipEncoder
 from dota_clip.zero_shot import zero_shot_weights
 
 ANIMALS = ["cat", "hot dog", "sea lion", "newt", "eel"]

@@ -19,8 +19,12 @@ import typer
 from torch import Tensor
 
 from dota_clip import options
-from dota_clip.accuracy import StreamAccuracy, plot_running_accuracy
-from dota_clip.checkpoint import (
+from dota_clip.data.image_stream import ImageStream
+from dota_clip.data.opening import open_dataset
+from dota_clip.encoders import load_encoder
+from dota_clip.encoders.contract import ClipEncoder
+from dota_clip.streaming.accuracy import StreamAccuracy, plot_running_accuracy
+from dota_clip.streaming.checkpoint import (
     Progress,
     digest,
     forget,
@@ -30,14 +34,10 @@ from dota_clip.checkpoint import (
     save_stream,
     stream_folder,
 )
-from dota_clip.datasets import open_dataset
-from dota_clip.encoder_contract import ClipEncoder
-from dota_clip.encoders import load_encoder
-from dota_clip.encoding import EncodedBatch, encode_stream, view_transform
-from dota_clip.image_stream import ImageStream
-from dota_clip.methods import MethodConfig, MethodName, StreamMethod
-from dota_clip.predictions import PredictionLog, check_output, prediction_rows, read_log, write_predictions
-from dota_clip.streams import StreamPlace, stream_place, visiting_order
+from dota_clip.streaming.encoding import EncodedBatch, encode_stream, view_transform
+from dota_clip.streaming.methods import MethodConfig, MethodName, StreamMethod
+from dota_clip.streaming.places import StreamPlace, stream_place, visiting_order
+from dota_clip.streaming.predictions import PredictionLog, check_output, prediction_rows, read_log, write_predictions
 from dota_clip.zero_shot import zero_shot_weights
 from nips_common import cli
 from nips_common.artifacts import read_json, write_json

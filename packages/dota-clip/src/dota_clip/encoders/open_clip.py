@@ -12,7 +12,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor, nn
 
-from dota_clip.encoder_contract import ClipEncoder, ImageTransform, pair
+from dota_clip.encoders.contract import ClipEncoder, ImageTransform, pair
 from dota_clip.load_errors import load_failure, near_matches, one_line
 from nips_common.runtime import require, resolve_device, resolve_dtype
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dota_clip.encoder_contract import ClipEncoder, pair
+from dota_clip.encoders.contract import ClipEncoder, pair
 from dota_clip.load_errors import load_failure, one_line
 from nips_common.runtime import require, resolve_device, resolve_dtype
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dota_clip.catalog import Benchmark
-from dota_clip.image_folders import images_below, subfolders
-from dota_clip.image_stream import ImageItem, ImageStream, read_classnames, require_files
+from dota_clip.data.image_folders import images_below, subfolders
+from dota_clip.data.image_stream import ImageItem, ImageStream, read_classnames, require_files
 
 CLASSNAMES_FILE = "classnames.txt"
 

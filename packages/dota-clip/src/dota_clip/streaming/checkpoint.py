@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dota_clip.adapter import DotaAdapter
-from dota_clip.methods import StreamMethod
+from dota_clip.streaming.methods import StreamMethod
 from dota_clip.tda import TDAAdapter
 from nips_common.artifacts import atomic_folder, check_keys, read_json, recover, write_json
 

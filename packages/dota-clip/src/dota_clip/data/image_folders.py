@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dota_clip.image_stream import ImageItem, ImageStream
-from dota_clip.images import IMAGE_SUFFIXES
+from dota_clip.data.image_stream import ImageItem, ImageStream
+from dota_clip.data.images import IMAGE_SUFFIXES
 
 _SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test"})
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dota_clip.methods import Decision
+from dota_clip.streaming.methods import Decision
 from nips_common.artifacts import atomic_file
 from nips_common.runtime import require
 
