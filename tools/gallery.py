@@ -21,7 +21,7 @@ from nips_common.claims import Claim, Reproduction, Table
 from workspace import ROOT, end
 
 HEADER = ("package", "claim", "baseline", "ours", "spread over seeds", "holds?")
-WIDTHS = (15, 46, 10, 10, 24, 14)
+WIDTHS = (14, 42, 8, 8, 31, 15)
 MARKS = {"holds": "good", "fails": "bad", "not judged at this budget": "open", "not run": "open"}
 
 STYLE = Path(__file__).with_name("gallery.css")
