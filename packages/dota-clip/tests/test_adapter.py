@@ -348,3 +348,15 @@ def test_no_temporary_of_the_size_of_all_covariances_is_allocated() -> None:
         with Largest() as largest:
             adapter.step(image)
     assert largest.elements <= max(classes * dimension, 3 * dimension * dimension)
+
+
+def test_a_state_made_in_inference_mode_can_be_used_outside_it_and_the_other_way_round() -> None:
+    for kind in (DotaAdapter, TDAAdapter):
+        with torch.inference_mode():
+            adapter = kind(weights())
+            adapter.step(stream(1)[0])
+        adapter.step(stream(1)[0])
+        with torch.inference_mode():
+            adapter.step(stream(1)[0])
+        output = adapter.step(stream(1)[0])
+        assert not output.logits.is_inference()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dota_clip import storage
 from dota_clip.config import DotaConfig
 from dota_clip.discriminant import Discriminant, Whitening, whiten_matrix, whiten_variance
 from dota_clip.distribution import average_, update_diagonal_, update_full_, update_mean_, update_pooled_
 from dota_clip.inputs import check_class_weights, check_features, check_label, check_probs, check_scale
+from dota_clip.storage import AdapterState, on_state
 
 # The value the official code fills every coordinate of every mean with.
 MEAN_FILL = 0.001
@@ -39,7 +36,7 @@ class DotaOutput(NamedTuple):
     fusion_weight: Tensor
 
 
-class DotaAdapter(nn.Module):
+class DotaAdapter(AdapterState):
     """Adapts a frozen CLIP-like classifier to an unlabelled stream, one image at a time, without gradients.
 
     The state is float64 if ``class_weights`` is, else float32 (also after ``.half()`` or ``.to(torch.bfloat16)`` of an
@@ -55,7 +52,9 @@ class DotaAdapter(nn.Module):
         ValueError: class weights that are not a finite (D, K) matrix, or a logit scale that is not above 0.
     """
 
-    class_weights: Tensor
+    kind = "dota-clip/dota"
+    config_class = DotaConfig
+    config: DotaConfig
     mean: Tensor
     covariance: Tensor
     count: Tensor
@@ -64,6 +63,7 @@ class DotaAdapter(nn.Module):
     class_mean_covariance: Tensor
     tail_covariance: Tensor | None
 
+    @on_state
     def __init__(self, class_weights: Tensor, config: DotaConfig | None = None, logit_scale: float = 100.0) -> None:
         super().__init__()
         self.config = config if config is not None else DotaConfig()
@@ -83,7 +83,7 @@ class DotaAdapter(nn.Module):
         self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64, device=self.class_weights.device))
         self.reset()
 
-    @torch.no_grad()
+    @on_state
     def reset(self) -> None:
         """Back to the initial state (step 2): no image seen."""
         if self.config.mean_init == "text":
@@ -154,7 +154,7 @@ class DotaAdapter(nn.Module):
         whole = self.class_mean_covariance if self.config.covariance == "full" else self.covariance
         return whiten_matrix(whole, self.config.epsilon, self.tail_covariance, self._scratch("square", self.dimension))
 
-    @torch.no_grad()
+    @on_state
     def zero_shot_logits(self, features: Tensor) -> Tensor:
         """Step 1: z = s x W.
 
@@ -169,7 +169,7 @@ class DotaAdapter(nn.Module):
     def _zero_shot(self, rows: Tensor) -> Tensor:
         return (rows * self.logit_scale) @ self.class_weights  # in the official code's order of operations
 
-    @torch.no_grad()
+    @on_state
     def predict(self, features: Tensor) -> Tensor:
         """Step 5: the discriminant scores f_k under the current state; no fusion, no update.
 
@@ -184,7 +184,7 @@ class DotaAdapter(nn.Module):
         """
         return self._score().scores(check_features(features, self.class_weights))
 
-    @torch.no_grad()
+    @on_state
     def update(self, features: Tensor, probs: Tensor) -> None:
         """One fit of n images with their class probabilities (steps 3 and 4, Eq. 6).
 
@@ -223,7 +223,7 @@ class DotaAdapter(nn.Module):
         count = self.num_samples.to(self.mean) if self.config.count == "samples" else self.count.mean() / views
         return (self.config.rho * count).clamp_max(self.config.eta)
 
-    @torch.no_grad()
+    @on_state
     def step(self, views: Tensor, label: int | None = None) -> DotaOutput:
         """Scores one image and fits it: predict, fuse, fit (or, with ``update_first``, fit before the rest).
 
@@ -259,50 +259,10 @@ class DotaAdapter(nn.Module):
         return output
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves between devices as any module, but keeps at least float32: a half state could not hold Eq. 6."""
         self._discriminant = None
         self._workspaces.clear()
-        module: Self = super()._apply(storage.keep_precision(fn), recurse)
-        return module
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        # Updates are in place, so a state handed out must not share memory with the one that goes on.
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        storage.copy_entries(destination, prefix)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As in torch, but a state that does not fit is refused as a whole, with all keys named in one ValueError."""
-        if strict:
-            storage.check_state(self, state_dict)
-        return super().load_state_dict(state_dict, strict, assign)
+        return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._discriminant = None
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the state as ``config.json`` (config fields and logit_scale) and ``model.safetensors``, atomically.
-
-        Args:
-            folder: new or existing folder; an existing state is replaced only once the new one is complete.
-        """
-        storage.save_module(
-            folder, "dota-clip/dota", self, {**dataclasses.asdict(self.config), "logit_scale": self.logit_scale}
-        )
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
-        """Reads what `save_pretrained` wrote; the rest of a stream is then bit-equal to one that never stopped.
-
-        Args:
-            folder: the folder.
-            device: where the state goes.
-
-        Raises:
-            ValueError: unknown, missing or wrongly shaped entries (all named together), a truncated or foreign file.
-        """
-        config, tensors = storage.read_module(Path(folder), "dota-clip/dota", DotaConfig)
-        scale = config.pop("logit_scale")
-        adapter = cls(tensors["class_weights"], DotaConfig(**config), scale)
-        storage.load_tensors(adapter, tensors, Path(folder))
-        return adapter.to(device)
