@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,50 @@ def test_a_state_made_in_inference_mode_can_be_used_outside_it_and_the_other_way
             adapter.step(stream(1)[0])
         output = adapter.step(stream(1)[0])
         assert not output.logits.is_inference()
+
+
+def test_autocast_does_not_reach_the_arithmetic_of_the_state() -> None:
+    plain, cast = DotaAdapter(weights(dtype=torch.float32)), DotaAdapter(weights(dtype=torch.float32))
+    for image in stream(10, dtype=torch.float32):
+        expected = plain.step(image).logits
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = cast.step(image).logits
+        assert torch.equal(logits, expected)
+
+
+def test_calling_the_adapter_says_what_step_would_say_and_learns_nothing() -> None:
+    adapter = DotaAdapter(weights())
+    run(adapter, stream(10))
+    before = adapter.state_dict()
+    image = stream(1, views=3, seed=8)[0]
+    said = adapter(image)
+    assert all(torch.equal(value, before[key]) for key, value in adapter.state_dict().items())
+    for ours, theirs in zip(said, adapter.step(image), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_vectors_without_unit_norm_are_warned_of_once() -> None:
+    adapter = DotaAdapter(weights())
+    with pytest.warns(UserWarning, match="features are not of unit norm"):
+        adapter.step(2 * stream(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter.step(2 * stream(1)[0])
+    with pytest.warns(UserWarning, match="class_weights are not of unit norm"):
+        DotaAdapter(3 * weights()).step(stream(1)[0])
+
+
+def test_labels_of_any_integer_type_are_taken() -> None:
+    import numpy as np
+
+    for label in (2, np.int64(2), torch.tensor(2)):
+        adapter = DotaAdapter(weights())
+        adapter.step(stream(1)[0], label=label)
+        assert adapter.count.tolist() == [1, 1, 2, 1, 1]
+
+
+def test_saved_files_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    DotaAdapter(weights()).save_pretrained(tmp_path / "state")
+    (tmp_path / "ordinary").touch()
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "state").iterdir()}
+    assert set(modes.values()) == {(tmp_path / "ordinary").stat().st_mode}

@@ -57,6 +57,8 @@ def test_adapt_writes_a_row_for_each_image_and_the_metrics_and_the_plot(
         assert row["label_name"] == row["image"].split("/")[0]
     metrics = json.loads(capsys.readouterr().out)
     assert metrics == json.loads((tmp_path / "out-metrics.json").read_text())
+    assert metrics["run"]["eta"] == 0.3
+    assert metrics["run"]["seed"] == 1
     assert metrics["adapted_accuracy"] == pytest.approx(100 * sum(r["adapted"] == r["label"] for r in rows) / 60)
     assert (tmp_path / "out-accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out-accuracy.png", "out-metrics.json", "out.jsonl"]
@@ -172,6 +174,34 @@ def test_a_state_of_another_run_is_refused_with_what_differs(
     assert call(*arguments, "--seed", 7, "--restart") == 0
 
 
+def test_a_dry_run_also_checks_the_state(
+    adapt_arguments: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*adapt_arguments, "--state", tmp_path / "state", "-o", tmp_path / "out.jsonl"]
+    assert call(*arguments) == 0
+    assert call(*arguments, "--eta", 0.5, "--dry-run") == 2
+    assert "eta was 0.3, now 0.5" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_learned_state_goes_on_with_other_images_of_the_same_classes(
+    digit_image_folder: Path, open_clip_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part, numbers in (("one", "012"), ("two", "345")):
+        for folder in digit_image_folder.iterdir():
+            (tmp_path / part / folder.name).mkdir(parents=True)
+            for number in numbers:
+                shutil.copy(folder / f"{number}.png", tmp_path / part / folder.name)
+    options = ["--model", open_clip_folder, "--no-plot", "-o", tmp_path / "out.jsonl"]
+    assert call("adapt", tmp_path / "one", *options, "--state", tmp_path / "state") == 0
+    learned = tmp_path / "state" / "stream-0-of-1"
+    first = DotaAdapter.from_pretrained(learned)
+    assert call("adapt", tmp_path / "two", *options, "--start-from", learned, "--state", tmp_path / "later") == 0
+    assert int(DotaAdapter.from_pretrained(tmp_path / "later" / "stream-0-of-1").num_samples) == 60
+    assert int(first.num_samples) == 30
+    assert call("adapt", tmp_path / "two", *options, "--start-from", learned, "--eta", "0.5") == 2
+    assert "was learned with" in capsys.readouterr().err
+
+
 def test_a_damaged_state_is_one_line(
     adapt_arguments: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +272,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
         (["--dataset", "eurosatt"], "eurosat"),
         (["--batch-size", "0"], "batch-size"),
         (["--method", "tda", "--feedback-gamma", "0.1"], "method dota"),
+        (["--method", "tda", "--eta", "1"], "--eta: a setting of DOTA"),
         (["--bogus"], "bogus"),
     ],
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -11,7 +12,15 @@ from torch import Tensor
 from dota_clip.config import DotaConfig
 from dota_clip.discriminant import Discriminant, Whitening, whiten_matrix, whiten_variance
 from dota_clip.distribution import average_, update_diagonal_, update_full_, update_mean_, update_pooled_
-from dota_clip.inputs import check_class_weights, check_features, check_label, check_probs, check_scale
+from dota_clip.inputs import (
+    check_class_weights,
+    check_config,
+    check_features,
+    check_label,
+    check_probs,
+    check_scale,
+    unit_norm,
+)
 from dota_clip.storage import AdapterState, on_state
 
 # The value the official code fills every coordinate of every mean with.
@@ -67,6 +76,7 @@ class DotaAdapter(AdapterState):
     def __init__(self, class_weights: Tensor, config: DotaConfig | None = None, logit_scale: float = 100.0) -> None:
         super().__init__()
         self.config = config if config is not None else DotaConfig()
+        check_config(self.config, DotaConfig)
         self.logit_scale = check_scale(logit_scale)
         self.register_buffer("class_weights", check_class_weights(class_weights))
         dimension, classes = self.class_weights.shape
@@ -101,6 +111,7 @@ class DotaAdapter(AdapterState):
         self.count.fill_(self.config.initial_count)
         self.num_samples.zero_()
         self.num_updates.zero_()
+        self._norms_warned = False
         self._discriminant: Discriminant | None = None
         self._workspaces: dict[str, Tensor] = {}
 
@@ -224,11 +235,11 @@ class DotaAdapter(AdapterState):
         return (self.config.rho * count).clamp_max(self.config.eta)
 
     @on_state
-    def step(self, views: Tensor, label: int | None = None) -> DotaOutput:
+    def step(self, views: Tensor, label: SupportsIndex | None = None) -> DotaOutput:
         """Scores one image and fits it: predict, fuse, fit (or, with ``update_first``, fit before the rest).
 
         Args:
-            views: (V, D) selected unit-norm views of the image, or (D,).
+            views: (V, D) selected unit-norm views of ONE image, or (D,). Rows are never different images.
             label: a human's answer: the fit then uses the one-hot label instead of the views' own probabilities.
 
         Returns:
@@ -238,25 +249,53 @@ class DotaAdapter(AdapterState):
             ValueError: views not finite, of wrong width or none; a label outside 0..K-1. The state is unchanged.
         """
         rows = check_features(views, self.class_weights, what="views")
-        if label is not None:
-            check_label(label, self.num_classes)
+        answer = None if label is None else check_label(label, self.num_classes)
+        self._warn_of_norms(rows)
         view_logits = self._zero_shot(rows)
-        if label is None:
+        if answer is None:
             probs = view_logits.softmax(1)
         else:
             probs = torch.zeros_like(view_logits)
-            probs[:, label] = 1
+            probs[:, answer] = 1
         if self.config.update_first:
             self._fit(rows, probs)
             self.num_samples += 1
-        zero_shot = view_logits.mean(0)
-        scores = self._score().scores(rows.mean(0, keepdim=True))[0]
-        weight = self._fusion_weight(len(rows))
-        output = DotaOutput(torch.addcmul(zero_shot, scores, weight), zero_shot, scores, weight)
+        output = self._fuse(rows, view_logits)
         if not self.config.update_first:
             self._fit(rows, probs)
             self.num_samples += 1
         return output
+
+    @on_state
+    def forward(self, views: Tensor) -> DotaOutput:
+        """What the current state says of one image, without learning from it.
+
+        Args:
+            views: (V, D) selected unit-norm views of ONE image, or (D,).
+
+        Returns:
+            The fused logits and their parts, as `step` gives them.
+
+        Raises:
+            ValueError: views not finite, of wrong width or none.
+        """
+        rows = check_features(views, self.class_weights, what="views")
+        return self._fuse(rows, self._zero_shot(rows))
+
+    def _fuse(self, rows: Tensor, view_logits: Tensor) -> DotaOutput:
+        zero_shot = view_logits.mean(0)
+        scores = self._score().scores(rows.mean(0, keepdim=True))[0]
+        weight = self._fusion_weight(len(rows))
+        return DotaOutput(torch.addcmul(zero_shot, scores, weight), zero_shot, scores, weight)
+
+    def _warn_of_norms(self, rows: Tensor) -> None:
+        """Once a stream: vectors that are not of unit norm spoil the state without an error."""
+        if self._norms_warned:
+            return
+        for name, vectors, dim in (("features", rows, 1), ("class_weights", self.class_weights, 0)):
+            if not unit_norm(vectors, dim):
+                self._norms_warned = True
+                warnings.warn(f"{name} are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._discriminant = None

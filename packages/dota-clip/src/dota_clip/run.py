@@ -109,7 +109,7 @@ def command(
     if unnormalised not in ("warn", "error"):
         raise ValueError(f"--unnormalised must be warn or error, got {unnormalised!r}")
     config = options.dota_config(
-        preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
+        method, preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
         update_first=update_first, count=count, prob_threshold=prob_threshold, initial_count=initial_count,
     )  # fmt: skip
     chosen = MethodConfig(

@@ -13,17 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from nips_common.artifacts import check_keys, check_tensors, load_folder, save_folder
+from nips_common.runtime import resolve_device
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def on_state(method: Callable[P, T]) -> Callable[P, T]:
-    """Runs a method without gradients and outside inference mode, in which a state could not be updated later."""
+    """Runs a method without gradients, outside inference mode and autocast.
+
+    A state made in inference mode could not be updated later, and autocast would compute its sums in half precision.
+    """
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.inference_mode(False), torch.no_grad():
+        weights = args[0].__dict__.get("_buffers", {}).get("class_weights")  # not there yet while it is made
+        device = "cpu" if weights is None else weights.device.type
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(device, enabled=False):
             return method(*args, **kwargs)
 
     return call
@@ -74,12 +80,13 @@ class AdapterState(nn.Module):
 
         Args:
             folder: the folder.
-            device: where the state goes.
+            device: where the state goes, also "auto".
 
         Raises:
-            ValueError: unknown, missing or wrongly shaped entries (all named together), a truncated or foreign file.
+            ValueError: a device that is not there; unknown, missing or wrongly shaped entries (all named together); a
+                truncated or foreign file.
         """
-        folder = Path(folder)
+        folder, place = Path(folder), resolve_device(device)
         file = folder / "model.safetensors"
         config, tensors = load_folder(folder, cls.kind)
         fields = [*(field.name for field in dataclasses.fields(cls.config_class)), "logit_scale"]
@@ -90,7 +97,12 @@ class AdapterState(nn.Module):
         adapter = cls(tensors["class_weights"], cls.config_class(**config), scale)
         adapter._check(tensors, str(file))
         adapter.load_state_dict(tensors)
-        return adapter.to(device)
+        return adapter.to(place)
+
+    def extra_repr(self) -> str:
+        """Size and settings, for `repr`."""
+        dimension, classes = self.class_weights.shape
+        return f"dimension={dimension}, classes={classes}, logit_scale={self.logit_scale:g}, {self.config}"
 
     def _check(self, tensors: Mapping[str, Tensor], where: str) -> None:
         check_tensors(tensors, {name: tuple(buffer.shape) for name, buffer in self.named_buffers()}, where)

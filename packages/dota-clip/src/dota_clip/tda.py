@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dota_clip.config import TDAConfig
-from dota_clip.inputs import check_class_weights, check_features, check_scale
+from dota_clip.inputs import check_class_weights, check_config, check_features, check_scale
 from dota_clip.storage import AdapterState, on_state
 from dota_clip.views import entropy
 
@@ -46,6 +46,7 @@ class TDAAdapter(AdapterState):
     def __init__(self, class_weights: Tensor, config: TDAConfig | None = None, logit_scale: float = 100.0) -> None:
         super().__init__()
         self.config = config if config is not None else TDAConfig()
+        check_config(self.config, TDAConfig)
         self.logit_scale = check_scale(logit_scale)
         self.register_buffer("class_weights", check_class_weights(class_weights))
         dimension, classes = self.class_weights.shape

@@ -45,7 +45,10 @@ def read_image_folder(
     names = tuple(per_class) if classnames is None else tuple(classnames)
     unknown = sorted(set(per_class) - set(names))
     if unknown:
-        raise ValueError(f"{root}: no class name for {len(unknown)} class folders: {', '.join(unknown[:5])}")
+        raise ValueError(
+            f"{root}: no class name for {len(unknown)} class folders: {', '.join(unknown[:5])}; each must be named "
+            "after a class, or give an image list (CSV) of path,label"
+        )
     label_of = {name: label for label, name in enumerate(names)}
     items = [
         ImageItem(path, label_of[name], path.relative_to(root).as_posix())
