@@ -111,7 +111,7 @@ class DotaAdapter(AdapterState):
         self.count.fill_(self.config.initial_count)
         self.num_samples.zero_()
         self.num_updates.zero_()
-        self._norms_warned = False
+        self._norms_warned = self._weights_checked = False
         self._discriminant: Discriminant | None = None
         self._workspaces: dict[str, Tensor] = {}
 
@@ -290,12 +290,13 @@ class DotaAdapter(AdapterState):
 
     def _warn_of_norms(self, rows: Tensor) -> None:
         """Once a stream: vectors that are not of unit norm spoil the state without an error."""
-        if self._norms_warned:
-            return
-        for name, vectors, dim in (("features", rows, 1), ("class_weights", self.class_weights, 0)):
-            if not unit_norm(vectors, dim):
-                self._norms_warned = True
-                warnings.warn(f"{name} are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
+        if not self._norms_warned and not unit_norm(rows, 1):
+            self._norms_warned = True
+            warnings.warn("features are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
+        if not self._weights_checked:
+            self._weights_checked = True
+            if not unit_norm(self.class_weights, 0):
+                warnings.warn("class_weights are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._discriminant = None
