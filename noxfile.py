@@ -50,7 +50,8 @@ def shared(session: nox.Session, *command: str, env: dict[str, str] | None = Non
 def pytest(session: nox.Session, *arguments: str) -> None:
     """Runs pytest in the session's environment; a selection (`-- -k ...`) may leave a package without a test."""
     codes = [0, 5] if session.posargs else [0]
-    session.run("python", "-m", "pytest", *arguments, *session.posargs, env=ENVIRONMENT, success_codes=codes)
+    env = ENVIRONMENT | {"OMP_NUM_THREADS": "1"}  # tiny models gain nothing from a second thread
+    session.run("python", "-m", "pytest", *arguments, *session.posargs, env=env, success_codes=codes)
 
 
 def build_wheels(session: nox.Session) -> dict[str, Path]:

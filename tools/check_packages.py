@@ -40,7 +40,6 @@ BANNED_MODULES = {"utils", "helpers", "misc", "common"}
 COMMON_LINES = 500
 # In two parts, so that this file does not hold what it looks for.
 BANNED_TEXT = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("registry.npmjs", "org"))]
-BANNED_TEXT += ["/".join(("", "work", "main")), "/".join(("", "work", "shared"))]
 BANNED_CODE = {
     r"\.cuda\(\)": "devices come from nips_common.runtime",
     r"trust_remote_code\s*=\s*True": "it runs code that came with a model",

@@ -21,7 +21,7 @@ from nips_common.claims import Claim, Reproduction, Table
 from workspace import ROOT, end
 
 HEADER = ("package", "claim", "baseline", "ours", "spread over seeds", "holds?")
-WIDTHS = (15, 46, 10, 10, 24, 14)
+WIDTHS = (14, 42, 8, 8, 31, 15)
 MARKS = {"holds": "good", "fails": "bad", "not judged at this budget": "open", "not run": "open"}
 
 STYLE = Path(__file__).with_name("gallery.css")
@@ -32,14 +32,14 @@ def number(value: str | float | None) -> str:
     """A table's cell: four significant digits, a dash for what was not measured."""
     if value is None:
         return NONE
-    return value if isinstance(value, str) else f"{value:.4g}"
+    return str(value) if isinstance(value, str | int) else f"{value:#.4g}".rstrip(".")
 
 
 def spread(claim: Claim) -> str:
     """Least and greatest value over the seeds and their sample standard deviation."""
     if len(claim.seeds) < 2:
         return NONE
-    return f"{min(claim.seeds):.4g}..{max(claim.seeds):.4g} (sd {stdev(claim.seeds):.2g}, n {len(claim.seeds)})"
+    return f"{number(min(claim.seeds))}..{number(max(claim.seeds))} (sd {stdev(claim.seeds):.2g}, n {len(claim.seeds)})"
 
 
 def cells(package: str, claim: Claim) -> tuple[str, ...]:

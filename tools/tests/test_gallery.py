@@ -42,8 +42,8 @@ def test_the_table_names_baseline_ours_spread_and_verdict(folder, capsys):
     assert main(["--folder", str(folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[2].split() == [
-        *["some-method", "adapted", "beats", "zero-shot", "[accuracy]", "71", "75.5"],
-        *["75..76", "(sd", "0.71,", "n", "2)", "holds"],
+        *["some-method", "adapted", "beats", "zero-shot", "[accuracy]", "71.00", "75.50"],
+        *["75.00..76.00", "(sd", "0.71,", "n", "2)", "holds"],
     ]
     assert "not run" in lines[3]
     assert max(map(len, lines)) <= 130

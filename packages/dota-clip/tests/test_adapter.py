@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -110,29 +111,17 @@ def test_matrices_stay_symmetric_positive_and_bounded(covariance: Any, views: in
 
 
 @pytest.mark.parametrize("views", [1, 4])
-def test_the_fused_update_equals_the_dense_formulas(views: int, plain_dota: Any) -> None:
+@pytest.mark.parametrize("small", [0, 128 * 128], ids=["class by class", "all classes at once"])
+def test_the_fused_update_equals_the_dense_formulas(
+    views: int, small: int, plain_dota: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dota_clip.distribution._SMALL_MATRIX", small)
     adapter = DotaAdapter(weights(), DotaConfig(), logit_scale=20.0)
     plain = plain_dota(weights(), epsilon=1e-4, sigma2=0.002, eta=0.3, rho=0.02, logit_scale=20.0)
     for image in stream(50, views):
         torch.testing.assert_close(adapter.step(image).logits, plain.step(image), atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(adapter.covariance, plain.covariance, atol=1e-12, rtol=1e-9)
     torch.testing.assert_close(adapter.precision, plain.precision, atol=1e-7, rtol=1e-7)
-
-
-def test_the_update_over_the_batch_of_all_classes_equals_the_update_class_by_class() -> None:
-    # the first is what runs on CUDA, where a loop of launches would dominate
-    from dota_clip.distribution import _update_all_batched_, _update_classes_
-
-    features = stream(4)[:, 0]
-    probs = (10 * features @ weights()).softmax(1)
-    mean, count = unit(CLASSES, DIMENSION, seed=9), torch.ones(CLASSES, dtype=torch.float64)
-    rate = probs.sum(0) / (count + probs.sum(0))
-    root = (probs / (count + probs.sum(0))).sqrt()
-    start = torch.eye(DIMENSION, dtype=torch.float64).repeat(CLASSES, 1, 1)
-    looped, batched = start.clone(), start.clone()
-    _update_classes_(looped, mean, features, root, rate, range(CLASSES))
-    _update_all_batched_(batched, mean, features, root, rate)
-    torch.testing.assert_close(looped, batched)
 
 
 @pytest.mark.parametrize("covariance", ["full", "pooled"])
@@ -360,3 +349,62 @@ def test_no_temporary_of_the_size_of_all_covariances_is_allocated() -> None:
         with Largest() as largest:
             adapter.step(image)
     assert largest.elements <= max(classes * dimension, 3 * dimension * dimension)
+
+
+def test_a_state_made_in_inference_mode_can_be_used_outside_it_and_the_other_way_round() -> None:
+    for kind in (DotaAdapter, TDAAdapter):
+        with torch.inference_mode():
+            adapter = kind(weights())
+            adapter.step(stream(1)[0])
+        adapter.step(stream(1)[0])
+        with torch.inference_mode():
+            adapter.step(stream(1)[0])
+        output = adapter.step(stream(1)[0])
+        assert not output.logits.is_inference()
+
+
+def test_autocast_does_not_reach_the_arithmetic_of_the_state() -> None:
+    plain, cast = DotaAdapter(weights(dtype=torch.float32)), DotaAdapter(weights(dtype=torch.float32))
+    for image in stream(10, dtype=torch.float32):
+        expected = plain.step(image).logits
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            logits = cast.step(image).logits
+        assert torch.equal(logits, expected)
+
+
+def test_calling_the_adapter_says_what_step_would_say_and_learns_nothing() -> None:
+    adapter = DotaAdapter(weights())
+    run(adapter, stream(10))
+    before = adapter.state_dict()
+    image = stream(1, views=3, seed=8)[0]
+    said = adapter(image)
+    assert all(torch.equal(value, before[key]) for key, value in adapter.state_dict().items())
+    for ours, theirs in zip(said, adapter.step(image), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_vectors_without_unit_norm_are_warned_of_once() -> None:
+    adapter = DotaAdapter(weights())
+    with pytest.warns(UserWarning, match="features are not of unit norm"):
+        adapter.step(2 * stream(1)[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adapter.step(2 * stream(1)[0])
+    with pytest.warns(UserWarning, match="class_weights are not of unit norm"):
+        DotaAdapter(3 * weights()).step(stream(1)[0])
+
+
+def test_labels_of_any_integer_type_are_taken() -> None:
+    import numpy as np
+
+    for label in (2, np.int64(2), torch.tensor(2)):
+        adapter = DotaAdapter(weights())
+        adapter.step(stream(1)[0], label=label)
+        assert adapter.count.tolist() == [1, 1, 2, 1, 1]
+
+
+def test_saved_files_can_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    DotaAdapter(weights()).save_pretrained(tmp_path / "state")
+    (tmp_path / "ordinary").touch()
+    modes = {path.name: path.stat().st_mode for path in (tmp_path / "state").iterdir()}
+    assert set(modes.values()) == {(tmp_path / "ordinary").stat().st_mode}

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from dota_clip.augmix import AugMixViews, SingleView
-from dota_clip.encoder_contract import ClipEncoder
+from dota_clip.data.augmix import AugMixViews, SingleView
+from dota_clip.data.images import load_image
 from dota_clip.encoders import load_encoder
-from dota_clip.images import load_image
+from dota_clip.encoders.contract import ClipEncoder
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_numbers_out_of_range_are_refused(encoder: ClipEncoder, options: dict, m
 
 
 def test_neighbouring_seeds_and_indices_do_not_collide() -> None:
-    from dota_clip.augmix import _view_seed
+    from dota_clip.data.augmix import _view_seed
 
     assert len({_view_seed(seed, index) for seed in range(20) for index in range(500)}) == 10_000
     assert np.iinfo(np.int64).max >= max(_view_seed(0, index) for index in range(100))

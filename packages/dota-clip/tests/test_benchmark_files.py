@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dota_clip.benchmark_files import read_benchmark, read_coop_split
 from dota_clip.catalog import resolve_benchmark
-from dota_clip.image_stream import ImageStream
+from dota_clip.data.benchmark_files import read_benchmark, read_coop_split
+from dota_clip.data.image_stream import ImageStream
 
 SPLIT = {
     "train": [["River/a.jpg", 1, "River"]],

@@ -57,6 +57,8 @@ def test_adapt_writes_a_row_for_each_image_and_the_metrics_and_the_plot(
         assert row["label_name"] == row["image"].split("/")[0]
     metrics = json.loads(capsys.readouterr().out)
     assert metrics == json.loads((tmp_path / "out-metrics.json").read_text())
+    assert metrics["run"]["eta"] == 0.3
+    assert metrics["run"]["seed"] == 1
     assert metrics["adapted_accuracy"] == pytest.approx(100 * sum(r["adapted"] == r["label"] for r in rows) / 60)
     assert (tmp_path / "out-accuracy.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out-accuracy.png", "out-metrics.json", "out.jsonl"]
@@ -66,7 +68,7 @@ def test_adapt_does_what_the_library_does(
     digit_image_folder: Path, open_clip_folder: Path, adapt_arguments: list[object], tmp_path: Path
 ) -> None:
     from dota_clip import load_encoder, zero_shot_weights
-    from dota_clip.datasets import open_dataset
+    from dota_clip.data.opening import open_dataset
 
     assert (
         call(*adapt_arguments, "-o", tmp_path / "out.jsonl", "--no-shuffle", "--eta", 3, "--covariance", "pooled") == 0
@@ -172,6 +174,34 @@ def test_a_state_of_another_run_is_refused_with_what_differs(
     assert call(*arguments, "--seed", 7, "--restart") == 0
 
 
+def test_a_dry_run_also_checks_the_state(
+    adapt_arguments: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*adapt_arguments, "--state", tmp_path / "state", "-o", tmp_path / "out.jsonl"]
+    assert call(*arguments) == 0
+    assert call(*arguments, "--eta", 0.5, "--dry-run") == 2
+    assert "eta was 0.3, now 0.5" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_learned_state_goes_on_with_other_images_of_the_same_classes(
+    digit_image_folder: Path, open_clip_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for part, numbers in (("one", "012"), ("two", "345")):
+        for folder in digit_image_folder.iterdir():
+            (tmp_path / part / folder.name).mkdir(parents=True)
+            for number in numbers:
+                shutil.copy(folder / f"{number}.png", tmp_path / part / folder.name)
+    options = ["--model", open_clip_folder, "--no-plot", "-o", tmp_path / "out.jsonl"]
+    assert call("adapt", tmp_path / "one", *options, "--state", tmp_path / "state") == 0
+    learned = tmp_path / "state" / "stream-0-of-1"
+    first = DotaAdapter.from_pretrained(learned)
+    assert call("adapt", tmp_path / "two", *options, "--start-from", learned, "--state", tmp_path / "later") == 0
+    assert int(DotaAdapter.from_pretrained(tmp_path / "later" / "stream-0-of-1").num_samples) == 60
+    assert int(first.num_samples) == 30
+    assert call("adapt", tmp_path / "two", *options, "--start-from", learned, "--eta", "0.5") == 2
+    assert "was learned with" in capsys.readouterr().err
+
+
 def test_a_damaged_state_is_one_line(
     adapt_arguments: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +272,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
         (["--dataset", "eurosatt"], "eurosat"),
         (["--batch-size", "0"], "batch-size"),
         (["--method", "tda", "--feedback-gamma", "0.1"], "method dota"),
+        (["--method", "tda", "--eta", "1"], "--eta: a setting of DOTA"),
         (["--bogus"], "bogus"),
     ],
 )
@@ -332,7 +363,7 @@ def test_two_processes_are_two_independent_streams(
     rows = read_rows(tmp_path / "both.jsonl")
     assert len({row["image"] for row in rows}) == 60
     assert [row["stream"] for row in rows] == [0] * 30 + [1] * 30
-    from dota_clip.streams import visiting_order
+    from dota_clip.streaming.places import visiting_order
 
     order = visiting_order(60, True, 1, None)
     assert [row["index"] for row in rows if row["stream"] == 1] == order[1::2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dota_clip.datasets import open_dataset
+from dota_clip.data.opening import open_dataset
 
 
 def test_a_class_folder_and_a_flat_folder(digit_image_folder: Path, photo_folder: Path, tmp_path: Path) -> None:

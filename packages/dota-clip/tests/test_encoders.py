@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dota_clip.data.images import load_image
 from dota_clip.encoders import load_encoder
-from dota_clip.hf_encoder import HFClipEncoder
-from dota_clip.images import load_image
-from dota_clip.open_clip_encoder import OpenClipEncoder
+from dota_clip.encoders.hf import HFClipEncoder
+from dota_clip.encoders.open_clip import OpenClipEncoder
 from dota_clip.zero_shot import zero_shot_weights
 
 

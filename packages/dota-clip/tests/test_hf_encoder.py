@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from dota_clip.hf_encoder import HFClipEncoder
-from dota_clip.images import load_image
+from dota_clip.data.images import load_image
+from dota_clip.encoders.hf import HFClipEncoder
 from dota_clip.zero_shot import zero_shot_weights
 
 transformers = pytest.importorskip("transformers")
@@ -166,14 +166,15 @@ def test_without_transformers_the_error_is_the_install_command(monkeypatch: pyte
 
 
 def test_a_siglip_folder_as_the_hub_has_it_uses_its_sentencepiece_model(hf_siglip_folder: Path, tmp_path: Path) -> None:
-    sentencepiece = pytest.importorskip("sentencepiece")
-    pytest.importorskip("google.protobuf")
+    import sentencepiece
+
     shutil.copytree(hf_siglip_folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "tokenizer.json").unlink()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["a photo of a pagoda", "a photo of a sunflower", "a zebra crossing the road"] * 20),
         model_prefix=str(tmp_path / "spiece"),
         vocab_size=26,
+        hard_vocab_limit=False,
         model_type="unigram",
         pad_id=0,
         eos_id=1,

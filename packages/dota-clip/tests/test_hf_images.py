@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dota_clip.hf_images import read_hf_dataset
-from dota_clip.images import UnreadableImage, load_image
+from dota_clip.data.hf_images import read_hf_dataset
+from dota_clip.data.images import UnreadableImage, load_image
 
 datasets = pytest.importorskip("datasets")
 

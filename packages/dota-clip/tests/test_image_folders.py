@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dota_clip.image_folders import read_image_folder
+from dota_clip.data.image_folders import read_image_folder
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

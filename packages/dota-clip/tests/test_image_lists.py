@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dota_clip.image_lists import read_image_list
+from dota_clip.data.image_lists import read_image_list
 
 
 @pytest.fixture

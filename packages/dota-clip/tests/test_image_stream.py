@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dota_clip.image_stream import ImageItem, ImageStream, read_classnames, require_files
+from dota_clip.data.image_stream import ImageItem, ImageStream, read_classnames, require_files
 
 ITEM = ImageItem(Path("a.png"), 0, "a.png")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dota_clip.images import UnreadableImage, load_image
+from dota_clip.data.images import UnreadableImage, load_image
 
 
 def test_a_photograph_is_decoded_to_rgb(photo_folder: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from dota_clip.images import load_image
-from dota_clip.open_clip_encoder import OpenClipEncoder
+from dota_clip.data.images import load_image
+from dota_clip.encoders.open_clip import OpenClipEncoder
 
 open_clip = pytest.importorskip("open_clip")
 
@@ -255,3 +255,14 @@ def test_without_open_clip_the_error_is_the_install_command(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "open_clip", None)  # what Python itself does for a module that cannot be imported
     with pytest.raises(ImportError, match=r'pip install "dota-clip\[open-clip\]"'):
         OpenClipEncoder.from_pretrained("ViT-B-32", pretrained="openai", device="cpu")
+
+
+def test_a_model_of_the_users_own_keeps_its_modes_and_gradients(open_clip_folder: Path) -> None:
+    loaded = OpenClipEncoder.from_pretrained(open_clip_folder, device="cpu")
+    model = loaded.model.train().requires_grad_(True)
+    model.visual.eval()
+    encoder = OpenClipEncoder(model, loaded.tokenizer, loaded.preprocess)
+    encoder.encode_text(["a cat"])
+    assert model.training
+    assert not model.visual.training
+    assert all(parameter.requires_grad for parameter in model.parameters())

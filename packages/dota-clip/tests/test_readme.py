@@ -15,7 +15,11 @@ def python_blocks() -> list[str]:
 
 
 def test_the_ten_lines_run_as_they_stand(
-    photo_folder: Path, open_clip_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    photo_folder: Path,
+    open_clip_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-clip").symlink_to(open_clip_folder)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from dota_clip.augmix import AugMixViews, SingleView
-from dota_clip.datasets import open_dataset
+from dota_clip.data.augmix import AugMixViews, SingleView
+from dota_clip.data.image_stream import ImageItem, ImageStream
+from dota_clip.data.images import UnreadableImage
+from dota_clip.data.opening import open_dataset
+from dota_clip.data.stream_loader import StreamBatch, StreamDataset, collate_samples
 from dota_clip.encoders import load_encoder
-from dota_clip.image_stream import ImageItem, ImageStream
-from dota_clip.images import UnreadableImage
-from dota_clip.stream_loader import StreamBatch, StreamDataset, collate_samples
 
 
 @pytest.fixture

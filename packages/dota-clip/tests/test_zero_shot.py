@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dota_clip.encoders.open_clip import OpenClipEncoder
 from dota_clip.imagenet_templates import SIMPLE_IMAGENET_TEMPLATES
-from dota_clip.open_clip_encoder import OpenClipEncoder
 from dota_clip.zero_shot import zero_shot_weights
 
 ANIMALS = ["cat", "hot dog", "sea lion", "newt", "eel"]
@@ -108,3 +108,12 @@ def test_features_that_overflow_name_the_prompt() -> None:
 
     with pytest.raises(ValueError, match="non-finite features for 'a b'; try dtype float32"):
         zero_shot_weights(Overflowing(), ["a", "b"], ["a {}"])
+
+
+def test_open_clips_template_functions_do_as_well_as_strings(open_clip_folder: Path) -> None:
+    import open_clip
+
+    encoder = OpenClipEncoder.from_pretrained(open_clip_folder, device="cpu")
+    functions = zero_shot_weights(encoder, ["cat", "dog"], open_clip.SIMPLE_IMAGENET_TEMPLATES)
+    strings = zero_shot_weights(encoder, ["cat", "dog"], SIMPLE_IMAGENET_TEMPLATES)
+    torch.testing.assert_close(functions, strings, atol=0, rtol=0)

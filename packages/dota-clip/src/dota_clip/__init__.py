@@ -5,9 +5,9 @@ from importlib.metadata import version
 from dota_clip.adapter import DotaAdapter, DotaOutput
 from dota_clip.config import DotaConfig, TDAConfig
 from dota_clip.encoders import load_encoder
+from dota_clip.encoders.hf import HFClipEncoder
+from dota_clip.encoders.open_clip import OpenClipEncoder
 from dota_clip.feedback import HumanFeedback
-from dota_clip.hf_encoder import HFClipEncoder
-from dota_clip.open_clip_encoder import OpenClipEncoder
 from dota_clip.presets import PRESETS
 from dota_clip.tda import TDAAdapter, TDAOutput
 from dota_clip.views import ViewSelection, select_views

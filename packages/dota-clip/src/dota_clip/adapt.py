@@ -6,10 +6,10 @@ state folder the run can be stopped at any moment and resumed with the same outc
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,112 +19,32 @@ import typer
 from torch import Tensor
 
 from dota_clip import options
-from dota_clip.accuracy import StreamAccuracy, plot_running_accuracy
-from dota_clip.checkpoint import (
+from dota_clip.data.image_stream import ImageStream
+from dota_clip.data.opening import open_dataset
+from dota_clip.encoders import load_encoder
+from dota_clip.encoders.contract import ClipEncoder
+from dota_clip.streaming.accuracy import StreamAccuracy, plot_running_accuracy
+from dota_clip.streaming.checkpoint import (
     Progress,
-    digest,
     forget,
     read_adapter,
     read_confidences,
     read_progress,
     save_stream,
+    start_adapter,
     stream_folder,
 )
-from dota_clip.datasets import open_dataset
-from dota_clip.encoder_contract import ClipEncoder
-from dota_clip.encoders import load_encoder
-from dota_clip.encoding import EncodedBatch, encode_stream, view_transform
-from dota_clip.image_stream import ImageStream
-from dota_clip.methods import MethodConfig, MethodName, StreamMethod
-from dota_clip.predictions import PredictionLog, check_output, prediction_rows, read_log, write_predictions
-from dota_clip.streams import StreamPlace, stream_place, visiting_order
+from dota_clip.streaming.encoding import EncodedBatch, encode_stream, view_transform
+from dota_clip.streaming.job import AdaptOptions, describe_job, state_bytes
+from dota_clip.streaming.methods import MethodConfig, MethodName, StreamMethod
+from dota_clip.streaming.places import StreamPlace, stream_place, visiting_order
+from dota_clip.streaming.predictions import PredictionLog, prediction_rows, read_log, write_predictions
 from dota_clip.zero_shot import zero_shot_weights
 from nips_common import cli
 from nips_common.artifacts import read_json, write_json
 from nips_common.runtime import describe, require
 
 log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class AdaptOptions:
-    """What `adapt` needs beside encoder, images and class weights.
-
-    Args:
-        output: predictions, .jsonl or .parquet.
-        method: the method and its settings.
-        state: folder to save to and resume from; None cannot resume.
-        save_every: images between two saves.
-        views: views an image.
-        severity: strength of the AugMix views.
-        batch_size: pictures encoded at once.
-        workers: data-loading processes.
-        seed: order and views.
-        shuffle: visit the images in a seeded random order.
-        limit: only so many images.
-        strict: stop at an unreadable image.
-        probabilities: write all probabilities, not only the largest.
-        plot: draw the running accuracy beside the output when labels are known.
-    """
-
-    output: Path
-    method: MethodConfig = dataclasses.field(default_factory=MethodConfig)
-    state: Path | None = None
-    save_every: int = 1000
-    views: int = 1
-    severity: int = 1
-    batch_size: int = 64
-    workers: int = 0
-    seed: int = 1
-    shuffle: bool = True
-    limit: int | None = None
-    strict: bool = False
-    probabilities: bool = True
-    plot: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("views", "save_every", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        check_output(self.output)
-        self.method.check_views(self.views)
-
-    @property
-    def images_per_batch(self) -> int:
-        """Images encoded together, so that no more than ``batch_size`` pictures are."""
-        return max(1, self.batch_size // self.views)
-
-    def log_path(self, place: StreamPlace) -> Path:
-        """The prediction log of one stream: with its state, or else beside the output until that is written."""
-        if self.state is not None:
-            return self.state / f"stream-{place.rank}-of-{place.world}.jsonl"
-        return self.output.with_name(f"{self.output.name}.stream-{place.rank}.partial")
-
-    def beside(self, ending: str) -> Path:
-        """A file that belongs to the output."""
-        return self.output.with_name(self.output.stem + ending)
-
-
-def describe_job(
-    options: AdaptOptions, encoder_name: str, encoder: ClipEncoder, images: ImageStream, prompts: Sequence[str]
-) -> dict[str, Any]:
-    """What makes two runs the same, as JSON values: a saved state is resumed only by an equal job."""
-    return {
-        "encoder": encoder_name,
-        "dtype": str(encoder.dtype).removeprefix("torch."),
-        "method": json.loads(json.dumps(dataclasses.asdict(options.method))),
-        "views": options.views,
-        "severity": options.severity,
-        "images": len(images),
-        "image_list": digest(item.identifier for item in images.items),
-        "classes": digest(images.class_ids or images.classnames),
-        "prompts": digest(prompts),
-        "seed": options.seed,
-        "shuffle": options.shuffle,
-        "limit": options.limit,
-        "images_per_batch": options.images_per_batch,
-        "probabilities": options.probabilities,
-    }
 
 
 def adapt(
@@ -153,13 +73,16 @@ def adapt(
         UnreadableImage: with ``strict``.
     """
     with stream_place() as place:
+        if options.restart and options.state is not None:
+            if place.is_first:
+                forget(options.state)
+            place.wait()
         mine = visiting_order(len(images), options.shuffle, options.seed, options.limit)[place.rank :: place.world]
         progress = _run_stream(encoder, images, mine, class_weights, classnames, options, job or {}, place)
         write_json(_skipped_path(options, place), {"skipped": progress.skipped})
         place.wait()
-        metrics = (
-            _join(options, [StreamPlace(rank, place.world) for rank in range(place.world)]) if place.is_first else None
-        )
+        places = [StreamPlace(rank, place.world) for rank in range(place.world)]
+        metrics = _join(options, places, job or {}) if place.is_first else None
         place.wait()
         return metrics
 
@@ -182,7 +105,10 @@ def _run_stream(
         method = StreamMethod(options.method, class_weights, encoder.logit_scale, adapter, read_confidences(folder))
         log.info("resuming at image %d of %d", progress.position, len(order))
     else:
-        method = StreamMethod(options.method, class_weights, encoder.logit_scale)
+        learned = (
+            None if options.start_from is None else start_adapter(options.start_from, options.method, class_weights)
+        )
+        method = StreamMethod(options.method, class_weights, encoder.logit_scale, learned)
     rows = PredictionLog(options.log_path(place), progress.log_size)
     batches = encode_stream(
         encoder,
@@ -229,7 +155,7 @@ def _skipped_path(options: AdaptOptions, place: StreamPlace) -> Path:
     return options.log_path(place).with_suffix(".skipped.json")
 
 
-def _join(options: AdaptOptions, places: Sequence[StreamPlace]) -> dict[str, Any]:
+def _join(options: AdaptOptions, places: Sequence[StreamPlace], job: dict[str, Any]) -> dict[str, Any]:
     """Joins what the streams left: predictions, metrics, plot; removes the logs once the output stands."""
     logs = [options.log_path(place) for place in places]
     notes = [_skipped_path(options, place) for place in places]
@@ -246,6 +172,7 @@ def _join(options: AdaptOptions, places: Sequence[StreamPlace]) -> dict[str, Any
         "skipped_images": skipped,
         "streams": len(places),
         "output": str(options.output),
+        "run": job,
     }
     write_json(options.beside("-metrics.json"), metrics)
     if options.plot and len(accuracy.adapted):
@@ -254,17 +181,6 @@ def _join(options: AdaptOptions, places: Sequence[StreamPlace]) -> dict[str, Any
     for path in notes if options.state is not None else [*notes, *logs]:  # a saved state still needs its log
         path.unlink()
     return metrics
-
-
-def state_bytes(method: MethodConfig, dimension: int, classes: int) -> int:
-    """Memory of one stream's state: class weights, means and what the covariance or the caches take."""
-    matrix = classes * dimension
-    if method.name == "tda":
-        shots = method.tda.positive_shot_capacity + method.tda.negative_shot_capacity * method.tda.negative
-        return 4 * matrix * (1 + shots) + method.tda.negative * method.tda.negative_shot_capacity * classes**2
-    square = dimension * dimension
-    covariance = {"full": (classes + 1) * square, "diagonal": matrix}.get(method.dota.covariance, square)
-    return 4 * (3 * matrix + (covariance if method.name == "dota" else square))
 
 
 def command(
@@ -299,6 +215,9 @@ def command(
         Path | None, typer.Option(help="Folder to save to and, if it holds a state of this run, resume from.")
     ] = None,
     save_every: Annotated[int, typer.Option(min=1, help="Images between two saves.")] = 1000,
+    start_from: Annotated[
+        Path | None, typer.Option(help="Folder of a saved adapter to go on from, for new images of the same classes.")
+    ] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what --state holds.")] = False,
     batch_size: options.BatchSize = 64,
     workers: options.Workers = 0,
@@ -320,7 +239,7 @@ def command(
     labels are known. Under torchrun each process adapts on its own share of the images, as an independent stream.
     """
     config = options.dota_config(
-        preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
+        method, preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
         update_first=update_first, count=count, prob_threshold=prob_threshold, initial_count=initial_count,
     )  # fmt: skip
     chosen = MethodConfig(
@@ -341,9 +260,9 @@ def command(
         strict,
         probabilities,
         plot,
+        start_from,
+        restart,
     )
-    if plot:
-        require("matplotlib", "dota-clip[images]")
     images = open_dataset(
         source, name=dataset, split=split, classnames=classnames, image_root=image_root,
         image_column=image_column, label_column=label_column,
@@ -352,34 +271,37 @@ def command(
         raise ValueError(f"--feedback-gamma answers with known labels, and {source} has none")
     names, sentences = options.prompts(images.classnames, images.dataset, templates)
     encoder = load_encoder(model, pretrained=pretrained, device=device, dtype=dtype)
-    log.info(
-        "%s: %d images, %d classes, on %s", source, len(images), len(names), describe(encoder.device, encoder.dtype)
-    )
-    if dry_run:
-        typer.echo(json.dumps(_plan(settings, encoder, images), indent=2))
-        return
-    if restart and state is not None:
-        forget(state)
+    if plot and images.has_labels:
+        require("matplotlib", "dota-clip[images]")
+    count_of_images = min(len(images), limit or len(images))
+    place = describe(encoder.device, encoder.dtype)
+    log.info("%s: %d images, %d classes, on %s", source, count_of_images, len(names), place)
     job = describe_job(settings, f"{model} {pretrained or ''}".strip(), encoder, images, [*names, *sentences])
+    if state is not None and not restart:
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        for rank in range(world):
+            read_progress(stream_folder(state, rank, world), job)
+    if dry_run:
+        typer.echo(json.dumps(_plan(settings, encoder, images, job), indent=2))
+        return
     weights = zero_shot_weights(encoder, names, sentences, allow_duplicates=images.class_ids is not None)
     metrics = adapt(encoder, images, weights, names, settings, job)
     if metrics is not None:
         typer.echo(json.dumps(metrics, indent=2))
 
 
-def _plan(settings: AdaptOptions, encoder: ClipEncoder, images: ImageStream) -> dict[str, Any]:
+def _plan(settings: AdaptOptions, encoder: ClipEncoder, images: ImageStream, job: dict[str, Any]) -> dict[str, Any]:
     classes = len(images.classnames)
     return {
         "images": min(len(images), settings.limit or len(images)),
         "labelled": sum(label is not None for label in images.labels),
         "classes": classes,
         "dimension": encoder.embedding_dim,
-        "method": settings.method.name,
-        "views": settings.views,
         "encoder_parameters": sum(parameter.numel() for parameter in encoder.model.parameters()),
         "device": describe(encoder.device, encoder.dtype),
         "state_bytes_per_stream": state_bytes(settings.method, encoder.embedding_dim, classes),
         "output": str(settings.output),
+        "run": job,
     }
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dota_clip import storage
 from dota_clip.config import DotaConfig
 from dota_clip.discriminant import Discriminant, Whitening, whiten_matrix, whiten_variance
 from dota_clip.distribution import average_, update_diagonal_, update_full_, update_mean_, update_pooled_
-from dota_clip.inputs import check_class_weights, check_features, check_label, check_probs, check_scale
+from dota_clip.inputs import (
+    check_class_weights,
+    check_config,
+    check_features,
+    check_label,
+    check_probs,
+    check_scale,
+    unit_norm,
+)
+from dota_clip.storage import AdapterState, on_state
 
 # The value the official code fills every coordinate of every mean with.
 MEAN_FILL = 0.001
@@ -39,7 +45,7 @@ class DotaOutput(NamedTuple):
     fusion_weight: Tensor
 
 
-class DotaAdapter(nn.Module):
+class DotaAdapter(AdapterState):
     """Adapts a frozen CLIP-like classifier to an unlabelled stream, one image at a time, without gradients.
 
     The state is float64 if ``class_weights`` is, else float32 (also after ``.half()`` or ``.to(torch.bfloat16)`` of an
@@ -55,7 +61,9 @@ class DotaAdapter(nn.Module):
         ValueError: class weights that are not a finite (D, K) matrix, or a logit scale that is not above 0.
     """
 
-    class_weights: Tensor
+    kind = "dota-clip/dota"
+    config_class = DotaConfig
+    config: DotaConfig
     mean: Tensor
     covariance: Tensor
     count: Tensor
@@ -64,9 +72,11 @@ class DotaAdapter(nn.Module):
     class_mean_covariance: Tensor
     tail_covariance: Tensor | None
 
+    @on_state
     def __init__(self, class_weights: Tensor, config: DotaConfig | None = None, logit_scale: float = 100.0) -> None:
         super().__init__()
         self.config = config if config is not None else DotaConfig()
+        check_config(self.config, DotaConfig)
         self.logit_scale = check_scale(logit_scale)
         self.register_buffer("class_weights", check_class_weights(class_weights))
         dimension, classes = self.class_weights.shape
@@ -83,7 +93,7 @@ class DotaAdapter(nn.Module):
         self.register_buffer("num_updates", torch.zeros((), dtype=torch.int64, device=self.class_weights.device))
         self.reset()
 
-    @torch.no_grad()
+    @on_state
     def reset(self) -> None:
         """Back to the initial state (step 2): no image seen."""
         if self.config.mean_init == "text":
@@ -101,6 +111,7 @@ class DotaAdapter(nn.Module):
         self.count.fill_(self.config.initial_count)
         self.num_samples.zero_()
         self.num_updates.zero_()
+        self._norms_warned = self._weights_checked = False
         self._discriminant: Discriminant | None = None
         self._workspaces: dict[str, Tensor] = {}
 
@@ -154,7 +165,7 @@ class DotaAdapter(nn.Module):
         whole = self.class_mean_covariance if self.config.covariance == "full" else self.covariance
         return whiten_matrix(whole, self.config.epsilon, self.tail_covariance, self._scratch("square", self.dimension))
 
-    @torch.no_grad()
+    @on_state
     def zero_shot_logits(self, features: Tensor) -> Tensor:
         """Step 1: z = s x W.
 
@@ -169,7 +180,7 @@ class DotaAdapter(nn.Module):
     def _zero_shot(self, rows: Tensor) -> Tensor:
         return (rows * self.logit_scale) @ self.class_weights  # in the official code's order of operations
 
-    @torch.no_grad()
+    @on_state
     def predict(self, features: Tensor) -> Tensor:
         """Step 5: the discriminant scores f_k under the current state; no fusion, no update.
 
@@ -184,7 +195,7 @@ class DotaAdapter(nn.Module):
         """
         return self._score().scores(check_features(features, self.class_weights))
 
-    @torch.no_grad()
+    @on_state
     def update(self, features: Tensor, probs: Tensor) -> None:
         """One fit of n images with their class probabilities (steps 3 and 4, Eq. 6).
 
@@ -223,12 +234,12 @@ class DotaAdapter(nn.Module):
         count = self.num_samples.to(self.mean) if self.config.count == "samples" else self.count.mean() / views
         return (self.config.rho * count).clamp_max(self.config.eta)
 
-    @torch.no_grad()
-    def step(self, views: Tensor, label: int | None = None) -> DotaOutput:
+    @on_state
+    def step(self, views: Tensor, label: SupportsIndex | None = None) -> DotaOutput:
         """Scores one image and fits it: predict, fuse, fit (or, with ``update_first``, fit before the rest).
 
         Args:
-            views: (V, D) selected unit-norm views of the image, or (D,).
+            views: (V, D) selected unit-norm views of ONE image, or (D,). Rows are never different images.
             label: a human's answer: the fit then uses the one-hot label instead of the views' own probabilities.
 
         Returns:
@@ -238,71 +249,60 @@ class DotaAdapter(nn.Module):
             ValueError: views not finite, of wrong width or none; a label outside 0..K-1. The state is unchanged.
         """
         rows = check_features(views, self.class_weights, what="views")
-        if label is not None:
-            check_label(label, self.num_classes)
+        answer = None if label is None else check_label(label, self.num_classes)
+        self._warn_of_norms(rows)
         view_logits = self._zero_shot(rows)
-        if label is None:
+        if answer is None:
             probs = view_logits.softmax(1)
         else:
             probs = torch.zeros_like(view_logits)
-            probs[:, label] = 1
+            probs[:, answer] = 1
         if self.config.update_first:
             self._fit(rows, probs)
             self.num_samples += 1
-        zero_shot = view_logits.mean(0)
-        scores = self._score().scores(rows.mean(0, keepdim=True))[0]
-        weight = self._fusion_weight(len(rows))
-        output = DotaOutput(torch.addcmul(zero_shot, scores, weight), zero_shot, scores, weight)
+        output = self._fuse(rows, view_logits)
         if not self.config.update_first:
             self._fit(rows, probs)
             self.num_samples += 1
         return output
 
+    @on_state
+    def forward(self, views: Tensor) -> DotaOutput:
+        """What the current state says of one image, without learning from it.
+
+        Args:
+            views: (V, D) selected unit-norm views of ONE image, or (D,).
+
+        Returns:
+            The fused logits and their parts, as `step` gives them.
+
+        Raises:
+            ValueError: views not finite, of wrong width or none.
+        """
+        rows = check_features(views, self.class_weights, what="views")
+        return self._fuse(rows, self._zero_shot(rows))
+
+    def _fuse(self, rows: Tensor, view_logits: Tensor) -> DotaOutput:
+        zero_shot = view_logits.mean(0)
+        scores = self._score().scores(rows.mean(0, keepdim=True))[0]
+        weight = self._fusion_weight(len(rows))
+        return DotaOutput(torch.addcmul(zero_shot, scores, weight), zero_shot, scores, weight)
+
+    def _warn_of_norms(self, rows: Tensor) -> None:
+        """Once a stream: vectors that are not of unit norm spoil the state without an error."""
+        if not self._norms_warned and not unit_norm(rows, 1):
+            self._norms_warned = True
+            warnings.warn("features are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
+        if not self._weights_checked:
+            self._weights_checked = True
+            if not unit_norm(self.class_weights, 0):
+                warnings.warn("class_weights are not of unit norm: normalise them first, DOTA assumes it", stacklevel=4)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Moves between devices as any module, but keeps at least float32: a half state could not hold Eq. 6."""
         self._discriminant = None
         self._workspaces.clear()
-        module: Self = super()._apply(storage.keep_precision(fn), recurse)
-        return module
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        # Updates are in place, so a state handed out must not share memory with the one that goes on.
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        storage.copy_entries(destination, prefix)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As in torch, but a state that does not fit is refused as a whole, with all keys named in one ValueError."""
-        if strict:
-            storage.check_state(self, state_dict)
-        return super().load_state_dict(state_dict, strict, assign)
+        return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._discriminant = None
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the state as ``config.json`` (config fields and logit_scale) and ``model.safetensors``, atomically.
-
-        Args:
-            folder: new or existing folder; an existing state is replaced only once the new one is complete.
-        """
-        storage.save_module(
-            folder, "dota-clip/dota", self, {**dataclasses.asdict(self.config), "logit_scale": self.logit_scale}
-        )
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
-        """Reads what `save_pretrained` wrote; the rest of a stream is then bit-equal to one that never stopped.
-
-        Args:
-            folder: the folder.
-            device: where the state goes.
-
-        Raises:
-            ValueError: unknown, missing or wrongly shaped entries (all named together), a truncated or foreign file.
-        """
-        config, tensors = storage.read_module(Path(folder), "dota-clip/dota", DotaConfig)
-        scale = config.pop("logit_scale")
-        adapter = cls(tensors["class_weights"], DotaConfig(**config), scale)
-        storage.load_tensors(adapter, tensors, Path(folder))
-        return adapter.to(device)

@@ -13,6 +13,9 @@ from torch import Tensor
 _BLOCK = 128
 # Classes summed before they join the total: keeps the float32 error of a mean over K classes near one rounding.
 _PARTIAL_SUM = 32
+# Up to this many elements a matrix, one call for all classes is faster on the CPU too; larger ones gain from staying in
+# the cache between the operations on them. On a GPU the launches of a loop would dominate.
+_SMALL_MATRIX = 128 * 128
 
 
 def update_rate(count: Tensor, mass: Tensor) -> Tensor:
@@ -82,7 +85,7 @@ def update_full_(
     root = (probs / (count + mass).clamp_min(torch.finfo(rate.dtype).tiny)).sqrt_()
     classes = _selected(probs, threshold)
     if classes is None:
-        if covariance.is_cuda:
+        if covariance.is_cuda or covariance[0].numel() <= _SMALL_MATRIX:
             _update_all_batched_(covariance, mean, features, root, rate)
             average_(covariance, mean_covariance)
         else:
@@ -169,7 +172,7 @@ def _update_classes_(
 
 
 def _update_all_batched_(covariance: Tensor, mean: Tensor, features: Tensor, root: Tensor, rate: Tensor) -> None:
-    """The same update of all classes in two in-place kernels: on a GPU the launches of a loop would dominate."""
+    """The same update of all classes in two in-place kernels."""
     difference = (features.unsqueeze(0) - mean.unsqueeze(1)).mul_(root.T.unsqueeze(2))  # (K, n, D)
     covariance.mul_((1 - rate)[:, None, None]).baddbmm_(difference.mT, difference)
 

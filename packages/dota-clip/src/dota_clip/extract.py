@@ -13,13 +13,13 @@ import typer
 from torch import Tensor
 
 from dota_clip import options
-from dota_clip.datasets import open_dataset
-from dota_clip.encoder_contract import ClipEncoder
+from dota_clip.data.image_stream import ImageStream
+from dota_clip.data.opening import open_dataset
 from dota_clip.encoders import load_encoder
-from dota_clip.encoding import encode_stream, view_transform
+from dota_clip.encoders.contract import ClipEncoder
 from dota_clip.features import FeatureSet, write_features
-from dota_clip.image_stream import ImageStream
-from dota_clip.streams import visiting_order
+from dota_clip.streaming.encoding import encode_stream, view_transform
+from dota_clip.streaming.places import visiting_order
 from dota_clip.zero_shot import zero_shot_weights
 from nips_common import cli
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dota_clip.inputs import check_scale
+from dota_clip.inputs import check_scale, unit_norm
 from nips_common.artifacts import atomic_file, check_keys
 
 log = logging.getLogger(__name__)
 
 Unnormalised = Literal["warn", "error"]
-# bfloat16 features of unit norm come back with norms off by up to 4e-3.
-_NORM_TOLERANCE = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,8 +117,7 @@ def _unit(vectors: Tensor, dim: int, what: str, unnormalised: Unnormalised) -> T
     norms = wide.norm(dim=dim)
     if not bool((norms > 0).all()):
         raise ValueError(f"{what} hold a zero vector, which has no direction")
-    worst = float((norms - 1).abs().max())
-    if worst <= _NORM_TOLERANCE:
+    if unit_norm(wide, dim):
         return vectors
     if unnormalised == "error":
         raise ValueError(f"{what} are not of unit norm (norms from {float(norms.min()):g} to {float(norms.max()):g})")
@@ -184,8 +182,11 @@ def write_features(path: str | Path, features: FeatureSet) -> None:
         "identifiers": features.identifiers,
     }
     with atomic_file(path) as temporary:
+        ordinary = temporary.with_name("mode")  # safetensors makes files that only their owner may read
+        ordinary.touch()
         save_file(
             {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
             temporary,
             metadata={key: json.dumps(value) for key, value in metadata.items() if value is not None},
         )
+        shutil.copymode(ordinary, temporary)

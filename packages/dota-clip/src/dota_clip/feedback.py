@@ -13,8 +13,8 @@ from dota_clip.adapter import DotaAdapter, DotaOutput
 class HumanFeedback:
     """Asks for the label of images whose confidence is among the lowest share ``gamma`` of those seen so far.
 
-    Confidence is the largest probability of the softmax of the image's zero-shot logits [inferred: the sheet of the
-    method does not say which softmax]. An image is uncertain if its confidence lies below the value at position
+    Confidence is the largest probability of the softmax of the image's zero-shot logits (which softmax is meant is not
+    certain). An image is uncertain if its confidence lies below the value at position
     int(gamma n) of the sorted confidences, its own included.
 
     Args:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
 
 # How far a row of probabilities may be from 1: half-precision softmaxes of 1,000 classes stay well inside.
 _SUM_TOLERANCE = 1e-2
+# bfloat16 features of unit norm come back with norms off by up to 4e-3.
+_NORM_TOLERANCE = 1e-2
 
 
-def check_scale(logit_scale: float) -> float:
+def check_scale(logit_scale: float | Tensor) -> float:
     """The logit scale as a float; ValueError unless finite and above 0."""
-    value = float(logit_scale)
+    value = float(logit_scale.detach()) if isinstance(logit_scale, Tensor) else float(logit_scale)
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"logit_scale must be a finite number above 0, got {logit_scale!r}")
     return value
@@ -72,7 +76,23 @@ def check_probs(probs: Tensor, rows: Tensor, num_classes: int) -> Tensor:
     return table
 
 
-def check_label(label: int, num_classes: int) -> None:
-    """ValueError unless the label is a class index."""
-    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < num_classes:
+def check_label(label: SupportsIndex, num_classes: int) -> int:
+    """The label as an int; ValueError unless it is a class index (of any integer type)."""
+    try:
+        index = -1 if isinstance(label, bool) else operator.index(label)
+    except TypeError:
+        index = -1
+    if not 0 <= index < num_classes:
         raise ValueError(f"label must be a class index from 0 to {num_classes - 1}, got {label!r}")
+    return index
+
+
+def check_config(config: object, config_class: type) -> None:
+    """ValueError unless the settings are of the class that validates them."""
+    if not isinstance(config, config_class):
+        raise ValueError(f"config must be a {config_class.__name__}, got {type(config).__name__}")
+
+
+def unit_norm(vectors: Tensor, dim: int) -> bool:
+    """Whether all vectors along ``dim`` have unit norm, up to the rounding of half precision."""
+    return bool(((vectors.norm(dim=dim) - 1).abs() <= _NORM_TOLERANCE).all())

@@ -44,11 +44,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Dtype = Annotated[
     str, typer.Option(help="Precision of the encoder: auto, float32, bfloat16, float16. The state is float32.")
 ]
-BatchSize = Annotated[
-    int, typer.Option(min=1, help="Pictures (images x views) encoded at once; adaptation is one by one.")
-]
+BatchSize = Annotated[int, typer.Option(min=1, help="Pictures (images x views) encoded at once.")]
 Workers = Annotated[int, typer.Option(min=0, help="Data-loading processes.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only so many images, the first of the (shuffled) order.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Only so many images, the first in the order of the run.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Stop at an unreadable image instead of skipping and counting it.")
 ]
@@ -56,30 +54,41 @@ Method = Annotated[str, typer.Option(help="dota, tda or zeroshot.")]
 Preset = Annotated[
     str | None, typer.Option(help="Released settings of a data set (tuned on its labels); default: general ones.")
 ]
-Epsilon = Annotated[float | None, typer.Option(help="Shrinkage of the covariance, in (0, 1].")]
-Sigma2 = Annotated[float | None, typer.Option(help="Initial variance.")]
-Eta = Annotated[float | None, typer.Option(help="Upper bound of the fusion weight.")]
-Rho = Annotated[float | None, typer.Option(help="Growth of the fusion weight.")]
-MeanInitOption = Annotated[str | None, typer.Option("--mean-init", help="constant or text.")]
-CovarianceOption = Annotated[str | None, typer.Option("--covariance", help="full, pooled, diagonal or fixed.")]
-UpdateFirst = Annotated[bool | None, typer.Option("--update-first/--predict-first", help="Order within an image.")]
-CountOption = Annotated[str | None, typer.Option("--count", help="What grows the fusion weight: mean or samples.")]
-ProbThreshold = Annotated[
-    float | None, typer.Option(help="Leave covariances of less probable classes alone; 1e-4 is fast.")
+Epsilon = Annotated[float | None, typer.Option(help="Shrinkage of the covariance, in (0, 1] (1e-4).")]
+Sigma2 = Annotated[float | None, typer.Option(help="Initial variance (0.002).")]
+Eta = Annotated[float | None, typer.Option(help="Upper bound of the fusion weight (0.3, or the preset's).")]
+Rho = Annotated[float | None, typer.Option(help="Growth of the fusion weight (0.02, or the preset's).")]
+MeanInitOption = Annotated[str | None, typer.Option("--mean-init", help="constant (the default) or text.")]
+CovarianceOption = Annotated[
+    str | None, typer.Option("--covariance", help="full (the default), pooled, diagonal or fixed.")
 ]
-InitialCount = Annotated[float | None, typer.Option(help="Weight of the initial state, in images.")]
+UpdateFirst = Annotated[
+    bool | None, typer.Option("--update-first/--predict-first", help="Order within an image (default: predict first).")
+]
+CountOption = Annotated[
+    str | None, typer.Option("--count", help="What grows the fusion weight: mean (the default) or samples.")
+]
+ProbThreshold = Annotated[
+    float | None,
+    typer.Option(help="Leave covariances of less probable classes alone; 0 (the default) is exact, 1e-4 is fast."),
+]
+InitialCount = Annotated[float | None, typer.Option(help="Weight of the initial state, in images (1).")]
 FeedbackGamma = Annotated[
     float,
     typer.Option(help="Share of the least certain images whose known label is used, as if a human had been asked."),
 ]
 
 
-def dota_config(preset: str | None, **given: Any) -> DotaConfig:
+def dota_config(method: str, preset: str | None, **given: Any) -> DotaConfig:
     """The preset's settings (default: the general ones) with those that were given in their place.
 
     Raises:
-        ValueError: an unknown preset (the known ones are listed) or a value out of range.
+        ValueError: an unknown preset (the known ones are listed), a value out of range, or a setting of DOTA given
+            for another method.
     """
+    told = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if told and method in ("tda", "zeroshot"):
+        raise ValueError(f"{', '.join(told)}: a setting of DOTA, which --method {method} does not use")
     if preset is not None and preset not in PRESETS:
         raise ValueError(f"--preset must be one of {', '.join(sorted(PRESETS))}, got {preset!r}")
     base = DotaConfig() if preset is None else PRESETS[preset]

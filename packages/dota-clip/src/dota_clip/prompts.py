@@ -7,11 +7,12 @@ EuroSAT names). A template is a string with exactly one `{}`, where the class na
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from dota_clip.catalog import is_imagenet, resolve_benchmark
 
+Template = str | Callable[[str], str]
 DEFAULT_TEMPLATES: tuple[str, ...] = ("a photo of a {}.",)
 
 EUROSAT_CLASSNAMES: dict[str, str] = {
@@ -56,8 +57,8 @@ def read_templates(path: str | Path) -> tuple[str, ...]:
     return tuple(templates)
 
 
-def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
-    """`templates` as a tuple, each with exactly one `{}`.
+def check_templates(templates: Sequence[Template]) -> tuple[Template, ...]:
+    """`templates` as a tuple: strings with exactly one `{}`, or functions of the class name as open_clip has them.
 
     Raises:
         ValueError: no template, a bare string in place of a list, or a template without exactly one `{}`.
@@ -66,7 +67,15 @@ def check_templates(templates: Sequence[str]) -> tuple[str, ...]:
         raise ValueError(f"templates must be a list of strings, got the string {templates!r}")
     if not templates:
         raise ValueError("no prompt template: at least one is needed")
-    return tuple(_checked_template(template, f"template {i}") for i, template in enumerate(templates))
+    return tuple(
+        template if callable(template) else _checked_template(template, f"template {i}")
+        for i, template in enumerate(templates)
+    )
+
+
+def fill(template: Template, name: str) -> str:
+    """The prompt for a class. Not `str.format`: a class name or a prompt may contain braces of its own."""
+    return template(name) if callable(template) else template.replace("{}", name)
 
 
 def prepare_classnames(names: Sequence[str], dataset: str | None = None) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ from statistics import fmean, stdev
 
 import torch
 
-from dota_clip import digits, tiny_clip
 from dota_clip.config import DotaConfig, TDAConfig
-from dota_clip.digit_streams import Job, Method, Results, accuracy_per_model, run_streams
-from dota_clip.digits import CORRUPTIONS, Images, from_extra
-from dota_clip.reproduce_figure import draw
+from dota_clip.experiment import digits, tiny_clip
+from dota_clip.experiment.digit_streams import Job, Method, Results, accuracy_per_model, run_streams
+from dota_clip.experiment.digits import CORRUPTIONS, Images, from_extra
+from dota_clip.experiment.figure import draw
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Claim, ReproduceBudget, Reproduction, Table, reproduce_main
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, cast
 import typer
 
 from dota_clip import options
-from dota_clip.accuracy import StreamAccuracy
 from dota_clip.features import FeatureSet, Unnormalised, read_features
 from dota_clip.inputs import check_scale
-from dota_clip.methods import MethodConfig, MethodName, StreamMethod
-from dota_clip.predictions import PredictionLog, check_output, prediction_rows, write_predictions
-from dota_clip.streams import visiting_order
+from dota_clip.streaming.accuracy import StreamAccuracy
+from dota_clip.streaming.methods import MethodConfig, MethodName, StreamMethod
+from dota_clip.streaming.places import visiting_order
+from dota_clip.streaming.predictions import PredictionLog, check_output, prediction_rows, write_predictions
 from nips_common import cli
 from nips_common.runtime import resolve_device
 
@@ -109,7 +109,7 @@ def command(
     if unnormalised not in ("warn", "error"):
         raise ValueError(f"--unnormalised must be warn or error, got {unnormalised!r}")
     config = options.dota_config(
-        preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
+        method, preset, epsilon=epsilon, sigma2=sigma2, eta=eta, rho=rho, mean_init=mean_init, covariance=covariance,
         update_first=update_first, count=count, prob_threshold=prob_threshold, initial_count=initial_count,
     )  # fmt: skip
     chosen = MethodConfig(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from dota_clip import storage
 from dota_clip.config import TDAConfig
-from dota_clip.inputs import check_class_weights, check_features, check_scale
+from dota_clip.inputs import check_class_weights, check_config, check_features, check_scale
+from dota_clip.storage import AdapterState, on_state
 from dota_clip.views import entropy
 
 
@@ -25,7 +21,7 @@ class TDAOutput(NamedTuple):
     zero_shot_logits: Tensor
 
 
-class TDAAdapter(nn.Module):
+class TDAAdapter(AdapterState):
     """Keeps, per class, the most confident features seen so far and lets them vote; all classes are handled at once.
 
     Args:
@@ -37,16 +33,20 @@ class TDAAdapter(nn.Module):
         ValueError: class weights that are not a finite (D, K) matrix, or a logit scale that is not above 0.
     """
 
-    class_weights: Tensor
+    kind = "dota-clip/tda"
+    config_class = TDAConfig
+    config: TDAConfig
     positive_features: Tensor
     positive_entropy: Tensor
     negative_features: Tensor
     negative_entropy: Tensor
     negative_mask: Tensor
 
+    @on_state
     def __init__(self, class_weights: Tensor, config: TDAConfig | None = None, logit_scale: float = 100.0) -> None:
         super().__init__()
         self.config = config if config is not None else TDAConfig()
+        check_config(self.config, TDAConfig)
         self.logit_scale = check_scale(logit_scale)
         self.register_buffer("class_weights", check_class_weights(class_weights))
         dimension, classes = self.class_weights.shape
@@ -64,7 +64,7 @@ class TDAAdapter(nn.Module):
             )
         self.reset()
 
-    @torch.no_grad()
+    @on_state
     def reset(self) -> None:
         """Empties the caches. A free place has infinite entropy, so that every entry is better than it."""
         self.positive_features.zero_()
@@ -79,7 +79,7 @@ class TDAAdapter(nn.Module):
         """K."""
         return self.class_weights.shape[1]
 
-    @torch.no_grad()
+    @on_state
     def step(self, view: Tensor) -> TDAOutput:
         """Caches one image if it is confident enough, then adds the caches' votes to its zero-shot logits.
 
@@ -118,35 +118,6 @@ class TDAAdapter(nn.Module):
         held = ~self.negative_entropy.isinf()
         votes = _affinity(self.negative_features[held] @ feature, self.config.negative_alpha, self.config.negative_beta)
         return votes @ self.negative_mask[held].to(votes)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        module: Self = super()._apply(storage.keep_precision(fn), recurse)
-        return module
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        storage.copy_entries(destination, prefix)
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """As in torch, but a state that does not fit is refused as a whole, with all keys named in one ValueError."""
-        if strict:
-            storage.check_state(self, state_dict)
-        return super().load_state_dict(state_dict, strict, assign)
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the caches as ``config.json`` and ``model.safetensors``, atomically."""
-        storage.save_module(
-            folder, "dota-clip/tda", self, {**dataclasses.asdict(self.config), "logit_scale": self.logit_scale}
-        )
-
-    @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
-        """Reads what `save_pretrained` wrote; ValueError naming all entries that do not fit."""
-        config, tensors = storage.read_module(Path(folder), "dota-clip/tda", TDAConfig)
-        scale = config.pop("logit_scale")
-        adapter = cls(tensors["class_weights"], TDAConfig(**config), scale)
-        storage.load_tensors(adapter, tensors, Path(folder))
-        return adapter.to(device)
 
 
 def _affinity(similarity: Tensor, alpha: float, beta: float) -> Tensor:

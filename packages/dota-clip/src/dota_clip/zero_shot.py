@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dota_clip.prompts import check_classnames, check_templates
+from dota_clip.prompts import Template, check_classnames, check_templates, fill
 
 _MANY_BATCHES = 8  # fewer are over before a bar could be read
 
@@ -29,7 +29,7 @@ class TextEncoder(Protocol):
 def zero_shot_weights(
     encoder: TextEncoder,
     classnames: Sequence[str],
-    templates: Sequence[str],
+    templates: Sequence[Template],
     *,
     batch_size: int = 256,
     allow_duplicates: bool = False,
@@ -39,7 +39,7 @@ def zero_shot_weights(
     Args:
         encoder: has `encode_text(list of n strings) -> (n, D)`.
         classnames: K class names, in label order, as they should be read (see `prepare_classnames`).
-        templates: prompts with one `{}` each.
+        templates: prompts with one `{}` each, or functions of the class name such as open_clip's.
         batch_size: prompts that are encoded at once.
         allow_duplicates: accept two classes of one name, which then share their weights (ImageNet has two such pairs).
 
@@ -50,17 +50,17 @@ def zero_shot_weights(
         ValueError: no class, duplicate or empty names, no template, a template without exactly one `{}`, a batch size
             below 1, or features that are not finite (then float32 helps where float16 overflowed).
     """
-    check_classnames(classnames, allow_duplicates=allow_duplicates)
+    names: Sequence[str] = classnames if isinstance(classnames, str) else tuple(classnames)
+    check_classnames(names, allow_duplicates=allow_duplicates)
     templates = check_templates(templates)
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     # Whole classes go together, so that the mean over templates is a plain reshape and only (classes, D) is kept.
     classes_at_once = max(1, batch_size // len(templates))
-    chunks = [classnames[i : i + classes_at_once] for i in range(0, len(classnames), classes_at_once)]
+    chunks = [names[i : i + classes_at_once] for i in range(0, len(names), classes_at_once)]
     columns = []
     for chunk in _with_progress(chunks):
-        # str.replace and not str.format: a class name or a prompt may contain braces of its own.
-        prompts = [template.replace("{}", name) for name in chunk for template in templates]
+        prompts = [fill(template, name) for name in chunk for template in templates]
         features = torch.cat(
             [_encoded(encoder, prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
         )
@@ -70,6 +70,9 @@ def zero_shot_weights(
 
 def _encoded(encoder: TextEncoder, prompts: list[str]) -> Tensor:
     features = encoder.encode_text(prompts)
+    if not isinstance(features, Tensor) or features.shape[:1] != (len(prompts),) or features.ndim != 2:
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(f"encode_text must give a tensor ({len(prompts)}, D) for {len(prompts)} texts, got {found}")
     if features.dtype != torch.float64:
         features = features.float()
     if not bool(torch.isfinite(features).all()):

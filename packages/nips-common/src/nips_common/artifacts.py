@@ -106,6 +106,7 @@ def save_folder(
     with atomic_folder(path) as folder:
         write_json(folder / "config.json", {"kind": kind, "format_version": format_version, **config})
         save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+        shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors makes it private
 
 
 def load_folder(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dota_clip.image_stream import ImageItem, ImageStream, require_files
+from dota_clip.data.image_stream import ImageItem, ImageStream, require_files
 
 _PATH_COLUMNS = ("path", "image", "file", "filename", "file_name", "image_path")
 _LABEL_COLUMNS = ("label", "class", "classname", "class_name", "target")

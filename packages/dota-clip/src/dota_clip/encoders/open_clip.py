@@ -12,7 +12,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor, nn
 
-from dota_clip.encoder_contract import ClipEncoder, ImageTransform, pair
+from dota_clip.encoders.contract import ClipEncoder, ImageTransform, pair
 from dota_clip.load_errors import load_failure, near_matches, one_line
 from nips_common.runtime import require, resolve_device, resolve_dtype
 
@@ -49,7 +49,7 @@ class OpenClipEncoder(ClipEncoder):
         visual: Any = model.visual
         self.image_size = pair(visual.image_size)
         self.mean, self.std = _normalisation(preprocess)
-        self.embedding_dim = int(self._text_features(["a"]).shape[-1])
+        self.embedding_dim = int(self.encode_text(["a"]).shape[-1])
 
     @classmethod
     def from_pretrained(
@@ -145,7 +145,7 @@ class OpenClipEncoder(ClipEncoder):
             preprocess = transform.image_transform_v2(
                 transform.PreprocessCfg(**model.visual.preprocess_cfg), is_train=False
             )
-            return cls(model, tokenizer, preprocess)
+            return cls(model.eval().requires_grad_(False), tokenizer, preprocess)
         except ImportError as error:  # a tokenizer may need one more library
             raise ImportError(f"{what or name}: {one_line(error)}") from error
         except Exception as error:  # open_clip, torch, safetensors and the hub each have their own kinds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -51,11 +53,18 @@ class MethodConfig:
         if self.feedback_gamma and self.name != "dota":
             raise ValueError(f"feedback_gamma needs method dota, got {self.name!r}")
 
+    def settings(self) -> dict[str, Any]:
+        """The settings that this method uses, flat, as JSON values."""
+        chosen: Any = {"dota": self.dota, "tda": self.tda}.get(self.name)
+        used = json.loads(json.dumps(dataclasses.asdict(chosen))) if chosen is not None else {}
+        return {"method": self.name, **used, "view_fraction": self.view_fraction, "feedback_gamma": self.feedback_gamma}
+
     def check_views(self, views: int) -> None:
         """ValueError if an image with this many views would keep none."""
         if views > 1 and int(self.view_fraction * views + 1e-9) < 1:
             raise ValueError(
-                f"view_fraction={self.view_fraction:g} of {views} views keeps none: raise one of them, or use 1 view"
+                f"view_fraction={self.view_fraction:g} of {views} views keeps none: use at least "
+                f"{math.ceil(1 / self.view_fraction)} views, a larger fraction, or 1 view"
             )
 
 

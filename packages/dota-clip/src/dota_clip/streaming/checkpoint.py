@@ -10,8 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from dota_clip.adapter import DotaAdapter
-from dota_clip.methods import StreamMethod
+from dota_clip.streaming.methods import MethodConfig, StreamMethod
 from dota_clip.tda import TDAAdapter
 from nips_common.artifacts import atomic_folder, check_keys, read_json, recover, write_json
 
@@ -96,7 +99,10 @@ def read_progress(folder: Path, job: dict[str, Any]) -> Progress | None:
         if progress.job.get(key) != job.get(key)
     ]
     if different:
-        raise ValueError(f"{folder} is the state of another run: {'; '.join(different)} (--restart starts anew)")
+        raise ValueError(
+            f"{folder} is the state of another run: {'; '.join(different)} (--restart starts anew, --start-from "
+            "goes on with its adapter on other images)"
+        )
     return progress
 
 
@@ -106,6 +112,22 @@ def read_adapter(folder: Path, device: Any) -> DotaAdapter | TDAAdapter:
     kind = read_json(folder / "config.json").get("kind") if (folder / "config.json").is_file() else None
     cls = TDAAdapter if kind == "dota-clip/tda" else DotaAdapter
     return cls.from_pretrained(folder, device)
+
+
+def start_adapter(folder: Path, method: MethodConfig, class_weights: Tensor) -> DotaAdapter | TDAAdapter:
+    """A saved adapter to go on from, once it is sure that it fits the method, its settings and the classes.
+
+    Raises:
+        ValueError: it was learned with another method, other settings or other class weights.
+    """
+    adapter = read_adapter(folder, class_weights.device)
+    wanted = StreamMethod(method, class_weights, adapter.logit_scale).adapter
+    if type(adapter) is not type(wanted) or adapter.config != wanted.config:
+        raise ValueError(f"{folder} was learned with {adapter.config}, this run has {wanted.config}")
+    weights = class_weights.to(adapter.class_weights)
+    if adapter.class_weights.shape != weights.shape or not torch.allclose(adapter.class_weights, weights, atol=1e-3):
+        raise ValueError(f"{folder} was learned with other class weights (other classes, prompts or encoder)")
+    return adapter
 
 
 def read_confidences(folder: Path) -> tuple[float, ...]:

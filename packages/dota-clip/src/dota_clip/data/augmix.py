@@ -18,7 +18,7 @@ from nips_common.runtime import require
 if TYPE_CHECKING:
     from PIL import Image
 
-    from dota_clip.encoder_contract import ClipEncoder, ImageTransform
+    from dota_clip.encoders.contract import ClipEncoder, ImageTransform
 
 _WIDTH = 3  # chains per mixture
 _HIGHEST_SEVERITY = 9

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dota_clip.digits import from_extra
+from dota_clip.experiment.digits import from_extra
 from nips_common.artifacts import atomic_file
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; the markers tell them apart in grey.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dota_clip.image_stream import ImageItem, ImageStream
-from dota_clip.images import IMAGE_SUFFIXES
+from dota_clip.data.image_stream import ImageItem, ImageStream
+from dota_clip.data.images import IMAGE_SUFFIXES
 
 _SPLIT_NAMES = frozenset({"train", "val", "valid", "validation", "test"})
 
@@ -45,7 +45,10 @@ def read_image_folder(
     names = tuple(per_class) if classnames is None else tuple(classnames)
     unknown = sorted(set(per_class) - set(names))
     if unknown:
-        raise ValueError(f"{root}: no class name for {len(unknown)} class folders: {', '.join(unknown[:5])}")
+        raise ValueError(
+            f"{root}: no class name for {len(unknown)} class folders: {', '.join(unknown[:5])}; each must be named "
+            "after a class, or give an image list (CSV) of path,label"
+        )
     label_of = {name: label for label, name in enumerate(names)}
     items = [
         ImageItem(path, label_of[name], path.relative_to(root).as_posix())

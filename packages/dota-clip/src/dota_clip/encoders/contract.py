@@ -7,7 +7,8 @@ precision is off by up to 1e-3, and every later step assumes unit vectors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +25,8 @@ class ClipEncoder(ABC):
     """A frozen image encoder and text encoder with a common space of D dimensions.
 
     Attributes:
-        model: the wrapped network, in evaluation mode and without gradients.
+        model: the wrapped network, left as it is: while it encodes it runs in evaluation mode and without gradients,
+            and then goes back to its own modes.
         preprocess: one PIL image -> normalised pixels `(3, height, width)` on the CPU. Holds no reference to the model,
             so that it can be sent to data-loading processes.
         logit_scale: s in z = s * x W, the exponential of what the network stores.
@@ -47,7 +49,7 @@ class ClipEncoder(ABC):
 
     def __init__(self, model: nn.Module) -> None:
         scale: Any = model.logit_scale  # stored as a logarithm by open_clip and by transformers
-        self.model = model.eval().requires_grad_(False)
+        self.model = model
         self.logit_scale = float(scale.detach().double().exp())
         self.dtype = weight_dtype(model)
 
@@ -67,7 +69,7 @@ class ClipEncoder(ABC):
         """
         if isinstance(texts, str) or not texts:
             raise ValueError(f"encode_text needs a list of at least one text, got {texts!r}")
-        with torch.inference_mode():
+        with torch.inference_mode(), _evaluating(self.model):
             features = self._text_features(list(texts))
         return _unit_norm(features)
 
@@ -84,16 +86,18 @@ class ClipEncoder(ABC):
             ValueError: no image, or pixels of another shape or of an integer type.
         """
         if not isinstance(images, Tensor):
-            if not isinstance(images, Sequence) or not images:
+            if not isinstance(images, Sequence) or not images or not all(hasattr(i, "convert") for i in images):
+                kind = type(images[0]).__name__ if isinstance(images, Sequence) and images else type(images).__name__
                 raise ValueError(
-                    "encode_image needs a list of at least one PIL image, or a tensor (n, 3, height, width)"
+                    "encode_image needs a list of at least one PIL image, or a tensor (n, 3, height, width); "
+                    f"got {kind}"
                 )
             prepared = [self.preprocess(image) for image in images]
             for pixels in prepared:
                 self._check_pixels(pixels.unsqueeze(0))
             images = torch.stack(prepared)
         self._check_pixels(images)
-        with torch.inference_mode():
+        with torch.inference_mode(), _evaluating(self.model):
             features = self._image_features(images.to(self.device, self.dtype))
         return _unit_norm(features)
 
@@ -112,6 +116,18 @@ class ClipEncoder(ABC):
     @abstractmethod
     def _image_features(self, pixels: Tensor) -> Tensor:
         """Projected image features `(n, D)` as the network gives them, from pixels on its device and in its dtype."""
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every module goes back to the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def weight_dtype(model: nn.Module) -> torch.dtype:

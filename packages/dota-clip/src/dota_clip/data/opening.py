@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dota_clip.benchmark_files import read_benchmark, read_coop_split
 from dota_clip.catalog import Benchmark, benchmark_of_split_file, resolve_benchmark
-from dota_clip.hf_images import read_hf_dataset
-from dota_clip.image_folders import read_image_folder
-from dota_clip.image_lists import read_image_list
-from dota_clip.image_stream import ImageStream, read_classnames
+from dota_clip.data.benchmark_files import read_benchmark, read_coop_split
+from dota_clip.data.hf_images import read_hf_dataset
+from dota_clip.data.image_folders import read_image_folder
+from dota_clip.data.image_lists import read_image_list
+from dota_clip.data.image_stream import ImageStream, read_classnames
 
 HF_PREFIX = "hf:"
 _LISTS = (".csv", ".jsonl", ".ndjson")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from dota_clip.digits import CLASSNAMES, Images
+from dota_clip.experiment.digits import CLASSNAMES, Images
 
 TEMPLATES = ("a photo of the number {}.", "a handwritten {}.", "the digit {}.", "a scan of a {}.", "{} in dark ink.")
 DIMENSION = 64

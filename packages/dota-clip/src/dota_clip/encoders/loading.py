@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from dota_clip.encoder_contract import ClipEncoder
-from dota_clip.hf_encoder import HFClipEncoder
-from dota_clip.open_clip_encoder import CONFIG_FILE, HUB_PREFIX, OpenClipEncoder
+from dota_clip.encoders.contract import ClipEncoder
+from dota_clip.encoders.hf import HFClipEncoder
+from dota_clip.encoders.open_clip import CONFIG_FILE, HUB_PREFIX, OpenClipEncoder
 
 _FORCED: dict[str, type[OpenClipEncoder] | type[HFClipEncoder]] = {"open_clip:": OpenClipEncoder, "hf:": HFClipEncoder}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dota_clip.methods import Decision
+from dota_clip.streaming.methods import Decision
 from nips_common.artifacts import atomic_file
 from nips_common.runtime import require
 
@@ -27,6 +27,9 @@ def check_output(path: Path) -> None:
         )
     if path.is_dir():
         raise ValueError(f"{path} is a folder, expected the name of a file")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"{path} cannot be written: {folder} is not a folder that this user may write to")
     if path.suffix == ".parquet":
         require("pyarrow", "dota-clip[parquet]")
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dota_clip.catalog import Benchmark
-from dota_clip.image_folders import images_below, subfolders
-from dota_clip.image_stream import ImageItem, ImageStream, read_classnames, require_files
+from dota_clip.catalog import Benchmark, benchmark_of_split_file
+from dota_clip.data.image_folders import images_below, subfolders
+from dota_clip.data.image_stream import ImageItem, ImageStream, read_classnames, require_files
 
 CLASSNAMES_FILE = "classnames.txt"
 
@@ -114,9 +114,11 @@ def _root_of(paths: Sequence[str], image_root: str | Path | None, folder: Path) 
 
 def _split_file(folder: Path, benchmark: Benchmark) -> Path:
     usual = folder / str(benchmark.split_file)
-    found = [usual] if usual.is_file() else sorted(folder.glob("split_zhou_*.json"))
+    others = sorted(folder.glob("split_zhou_*.json"))
+    # a file of another name will do, but not one that belongs to another benchmark
+    found = [usual] if usual.is_file() else [path for path in others if benchmark_of_split_file(path.name) is None]
     if len(found) != 1:
-        there = ", ".join(path.name for path in found) or "none"
+        there = ", ".join(path.name for path in others) or "none"
         raise FileNotFoundError(f"{folder}: no {benchmark.split_file} ({benchmark.name}); split files there: {there}")
     return found[0]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dota_clip.image_stream import ImageItem, ImageStream
-from dota_clip.images import UnreadableImage, load_image
+from dota_clip.data.image_stream import ImageItem, ImageStream
+from dota_clip.data.images import UnreadableImage, load_image
 from dota_clip.load_errors import load_failure
 from nips_common.runtime import require
 

@@ -9,10 +9,10 @@ from typing import NamedTuple, cast
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dota_clip.augmix import AugMixViews, SingleView
-from dota_clip.encoder_contract import ClipEncoder
-from dota_clip.image_stream import ImageStream
-from dota_clip.stream_loader import StreamBatch, StreamDataset, ViewTransform, collate_samples
+from dota_clip.data.augmix import AugMixViews, SingleView
+from dota_clip.data.image_stream import ImageStream
+from dota_clip.data.stream_loader import StreamBatch, StreamDataset, ViewTransform, collate_samples
+from dota_clip.encoders.contract import ClipEncoder
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dota_clip.encoder_contract import ClipEncoder, pair
+from dota_clip.encoders.contract import ClipEncoder, pair
 from dota_clip.load_errors import load_failure, one_line
 from nips_common.runtime import require, resolve_device, resolve_dtype
 
@@ -58,6 +58,11 @@ class HFClipEncoder(ClipEncoder):
                 "SigLIP 2 NaFlex reads varying resolutions; use a fixed-resolution checkpoint (SiglipModel)"
             )
         super().__init__(model)
+        for part in ("image_processor", "tokenizer"):
+            if not hasattr(processor, part):
+                raise ValueError(
+                    f"{type(processor).__name__} has no {part}: give the model's processor (AutoProcessor)"
+                )
         self.processor = processor
         image_processor = processor.image_processor
         self.preprocess = HFImageTransform(image_processor)
@@ -67,7 +72,7 @@ class HFClipEncoder(ClipEncoder):
         self.std = tuple(map(float, image_processor.image_std)) if normalises else (1.0,) * 3
         self._is_siglip = config.model_type.startswith("siglip")
         self._context_length = int(config.text_config.max_position_embeddings)
-        self.embedding_dim = int(self._text_features(["a"]).shape[-1])
+        self.embedding_dim = int(self.encode_text(["a"]).shape[-1])
 
     @classmethod
     def from_pretrained(
@@ -109,7 +114,7 @@ class HFClipEncoder(ClipEncoder):
             raise ValueError(
                 f"{name}: weights missing or of another shape for {', '.join(unfit[:5])} ({len(unfit)} in all)"
             )
-        encoder = cls(model, processor)
+        encoder = cls(model.requires_grad_(False), processor)
         encoder.model.to(torch_device, torch_dtype)
         encoder.dtype = torch_dtype
         return encoder

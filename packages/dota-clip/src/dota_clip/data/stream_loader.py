@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dota_clip.image_stream import ImageStream
-from dota_clip.images import UnreadableImage
+from dota_clip.data.image_stream import ImageStream
+from dota_clip.data.images import UnreadableImage
 
 if TYPE_CHECKING:
     from PIL import Image

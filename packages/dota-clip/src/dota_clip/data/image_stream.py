@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dota_clip.images import load_image
+from dota_clip.data.images import load_image
 from dota_clip.prompts import check_classnames, duplicates
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from dota_clip import tiny_clip
 from dota_clip.adapter import DotaAdapter
 from dota_clip.config import DotaConfig, TDAConfig
-from dota_clip.digits import CLASSNAMES, Images
+from dota_clip.experiment import tiny_clip
+from dota_clip.experiment.digits import CLASSNAMES, Images
 from dota_clip.tda import TDAAdapter
 from dota_clip.zero_shot import zero_shot_weights
 from nips_common.cli import progress
