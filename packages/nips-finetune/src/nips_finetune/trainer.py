@@ -19,12 +19,12 @@ from transformers import (
     TrainingArguments,
 )
 
-from lora_anl.tasks import is_head
+from nips_finetune.tasks import is_head
 
 log = logging.getLogger(__name__)
 
 
-class AuroraTrainer(Trainer):
+class FinetuneTrainer(Trainer):
     """The Trainer; modules trained in full (peft's ``modules_to_save``) get ``args.head_learning_rate``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -7,12 +7,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nips_common.runtime import require
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+import datasets
+import pyarrow
+import pyarrow.parquet
+from datasets import Dataset
 
 FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -34,27 +34,25 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
         ValueError: A file that cannot be read, with its line; no rows; no such split.
         OSError: Neither a local path nor to be had from the hub.
     """
-    datasets = require("datasets", "lora-anl[train]")
     path = Path(source)
     if path.is_file():
-        rows = _read_file(path, datasets)
+        rows = _read_file(path)
     elif path.is_dir():
-        rows = _read_folder(path, split, datasets)
+        rows = _read_folder(path, split)
     elif path.suffix.lower() in FILES or source.startswith((".", "/", "~")):
         raise FileNotFoundError(f"{source}: no such file or folder")
     else:
-        rows = _read_hub(source.removeprefix("hf:"), split, name, datasets)
+        rows = _read_hub(source.removeprefix("hf:"), split, name)
     if len(rows) == 0:
         raise ValueError(f"{source} holds no rows")
     return rows
 
 
-def _read_file(path: Path, datasets: Any) -> Dataset:
+def _read_file(path: Path) -> Dataset:
     ending = path.suffix.lower()
     if ending == ".parquet":
-        pyarrow = require("pyarrow.parquet", "lora-anl[train]")
         try:
-            return datasets.Dataset(pyarrow.read_table(path))
+            return datasets.Dataset(pyarrow.parquet.read_table(path))
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise ValueError(f"{path}: not a Parquet file: {error}") from error
     readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".jsonl": _json_lines, ".json": _json_list}
@@ -68,7 +66,7 @@ def _read_file(path: Path, datasets: Any) -> Dataset:
         return datasets.Dataset.from_dict({key: [row.get(key) for row in rows] for key in columns})
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from error
-    except require("pyarrow", "lora-anl[train]").ArrowException as error:
+    except pyarrow.ArrowException as error:
         raise ValueError(f"{path}: a column mixes types: {error}") from error
 
 
@@ -115,7 +113,7 @@ def _json_list(path: Path) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
-def _read_folder(path: Path, split: str, datasets: Any) -> Dataset:
+def _read_folder(path: Path, split: str) -> Dataset:
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         try:
             found = datasets.load_from_disk(str(path))
@@ -140,7 +138,7 @@ def _read_folder(path: Path, split: str, datasets: Any) -> Dataset:
     return datasets.Dataset.from_dict({"image": [file for file, _ in files], "label": [name for _, name in files]})
 
 
-def _read_hub(source: str, split: str, name: str | None, datasets: Any) -> Dataset:
+def _read_hub(source: str, split: str, name: str | None) -> Dataset:
     try:
         return datasets.load_dataset(source, name, split=split)
     except (OSError, ValueError, RuntimeError) as error:

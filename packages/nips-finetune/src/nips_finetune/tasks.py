@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lora_anl.examples import Columns, Example
+from nips_finetune.examples import Columns, Example
 
 Batch = dict[str, Tensor]
 Collator = Callable[[Sequence[Example]], Batch]
 IGNORED = -100  # the label that takes no part in a loss
+LONGEST_TEXT = 512  # in tokens, unless the user or the model says less
 
 
 @dataclass(frozen=True)
