@@ -111,7 +111,7 @@ def prepare(
         columns.check(train_rows, arguments.train_data)
         names = _set_labels(config, train_rows, columns.label or "", arguments)
     processor = load_tokenizer(arguments.model) if task.reads_text else load_image_processor(arguments.model)
-    if task.reads_text and config.pad_token_id is None:
+    if task.reads_text and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = processor.pad_token_id
     return Job(
         method,

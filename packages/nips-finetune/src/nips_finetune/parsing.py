@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -16,6 +17,19 @@ from nips_finetune.arguments import AdapterArguments, FinetuneArguments, JobArgu
 from nips_finetune.method import AdapterMethod
 
 ENDINGS = (".yaml", ".yml", ".json")
+
+
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # yaml has no types
+    """YAML in which, as in its version 1.2, no and off are words: ``save_strategy: no`` means "no"."""
+
+
+_Yaml.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in entries if not tag.endswith(":bool")]
+    for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
 
 
 class _Parser(HfArgumentParser):
@@ -43,13 +57,14 @@ def parse(method: AdapterMethod, argv: Sequence[str]) -> tuple[JobArguments, Ada
         description=f"Train an adapter by {method.title}. Every name may stand in a YAML or JSON file too, given first",
         allow_abbrev=False,
     )
+    known = [entry.name for kind in classes for entry in fields(kind) if entry.init]
     given = list(argv)
     if given and given[0].lower().endswith(ENDINGS):
-        known = [entry.name for kind in classes for entry in fields(kind) if entry.init]
         given = [*_flags_of_file(Path(given[0]), known), *given[1:]]
     *found, rest = parser.parse_args_into_dataclasses(given, return_remaining_strings=True, look_for_args_file=False)
     if rest:
-        raise ValueError(f"unknown arguments: {' '.join(rest)} (see --help)")
+        name = rest[0].partition("=")[0].lstrip("-").replace("-", "_")
+        raise ValueError(f"unknown arguments: {' '.join(rest)}{_suggestion(name, known, '--')}")
     job, adapter, training = found
     if training.head_learning_rate is not None and not (job.find_task().classifies or adapter.modules_to_save):
         raise ValueError(f"--head_learning_rate has no head to apply to: the task {job.task} trains none")
@@ -65,21 +80,24 @@ def _flags_of_file(path: Path, known: Sequence[str]) -> Iterator[str]:
     """The entries of a file as flags, so that both are checked alike."""
     try:
         text = path.read_text("utf-8")
-        entries = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+        as_json = path.suffix.lower() == ".json"
+        entries = json.loads(text) if as_json else yaml.load(text, _Yaml)  # noqa: S506 - made from the safe loader
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no such file") from None
     except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from error
+        raise ValueError(f"{path}: cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(entries, dict):
         raise ValueError(f"{path}: expected names with values, got {type(entries).__name__}")
     for key, value in entries.items():
         name = str(key).replace("-", "_")
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            raise ValueError(
-                f"{path}: unknown name {key!r}" + (f"; did you mean {near[0]}?" if near else " (see --help)")
-            )
+            raise ValueError(f"{path}: unknown name {key!r}{_suggestion(name, known)}")
         if isinstance(value, list):
             yield from (f"--{name}", *map(str, value))
         elif value is not None:
             yield f"--{name}={json.dumps(value) if isinstance(value, dict) else value}"
+
+
+def _suggestion(name: str, known: Sequence[str], prefix: str = "") -> str:
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {prefix}{near[0]}?" if near else " (see --help)"

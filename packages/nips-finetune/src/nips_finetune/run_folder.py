@@ -18,6 +18,7 @@ from nips_finetune.trainer import FinetuneTrainer, last_checkpoint
 log = logging.getLogger(__name__)
 
 RECORD = "training.json"  # what a run leaves: model, task, columns, settings
+UNFINISHED = ".unfinished"
 
 
 def check_output(job: Job) -> Path | None:
@@ -61,20 +62,24 @@ def start_folder(job: Job, checkpoint: Path | None) -> None:
     if checkpoint is None:
         for stale in job.output.glob("checkpoint-*"):  # of the run that is overwritten, or not whole
             shutil.rmtree(stale)
+    shutil.rmtree(job.output / UNFINISHED, ignore_errors=True)
     write_json(job.output / RECORD, job.record())
 
 
 def save(job: Job, trainer: FinetuneTrainer, report: dict[str, Any]) -> None:
-    """Write everything beside the output and move it in, the adapter last."""
-    unfinished = job.output / ".unfinished"
-    trainer.save_model(str(unfinished))  # all processes: sharded weights are gathered
+    """Write everything into a folder within the output, move it out, the adapter last, and push it where asked to."""
+    unfinished = job.output / UNFINISHED
+    trainer.save_model(str(unfinished), _internal_call=True)  # all processes: sharded weights are gathered
     if trainer.args.should_save:
         job.config.save_pretrained(unfinished)
         write_model_card(unfinished / "README.md", job, report)
-        (unfinished / "training_args.bin").unlink(missing_ok=True)  # a pickle, which nothing here reads
         for file in sorted(unfinished.iterdir(), key=lambda file: (file.name.startswith("adapter_"), file.name)):
+            if file.is_dir() and (job.output / file.name).is_dir():
+                shutil.rmtree(job.output / file.name)
             os.replace(file, job.output / file.name)
         unfinished.rmdir()
         write_json(job.output / "metrics.json", report)
         plot_loss(trainer.state.log_history, job.output / "loss.png", f"{job.task.name}, {job.arguments.model}")
     trainer.args.distributed_state.wait_for_everyone()
+    if trainer.args.push_to_hub:
+        trainer.push_to_hub(commit_message="End of training")

@@ -60,6 +60,7 @@ def train(job: Job) -> dict[str, Any]:
     )
     if job.task.classifies:
         trainer.average_over_accumulation()
+    args.distributed_state.wait_for_everyone()  # all have looked at the folder before one writes to it
     if args.should_save:
         start_folder(job, checkpoint)
     args.distributed_state.wait_for_everyone()

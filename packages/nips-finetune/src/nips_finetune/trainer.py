@@ -34,6 +34,16 @@ class FinetuneTrainer(Trainer):
             self.add_callback(_Bar())
         self.add_callback(_LogToLogger())
 
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """As the Trainer, without the pickle of its arguments, which nothing reads."""
+        super()._save(output_dir, state_dict=state_dict)
+        Path(output_dir or self.args.output_dir, "training_args.bin").unlink(missing_ok=True)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Keep a card that is there: the training script writes one with more in it."""
+        if not Path(self.args.output_dir, "README.md").is_file():
+            super().create_model_card(*args, **kwargs)
+
     def average_over_accumulation(self) -> None:
         """Take the mean of accumulated batches; right where each row has one label, as not all heads take a count."""
         self.model_accepts_loss_kwargs = False
