@@ -57,7 +57,7 @@ def test_what_cannot_be_counted_is_told(llama_folder: Path, tmp_path: Path) -> N
     with pytest.raises(OSError, match="no model 'no/where'"):
         count_report("no/where", LoraConfig())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
-    with pytest.raises(ValueError, match="cannot load the model of .*unheard-of"):
+    with pytest.raises(ValueError, match=r"cannot load the model of .*unheard-of"):
         count_report(str(tmp_path / "config.json"), LoraConfig())
 
 

@@ -138,7 +138,7 @@ def test_an_adapter_of_other_origin_is_read_with_what_peft_knows(
 def test_an_empty_folder_may_be_filled_and_a_full_one_not(classifier: Path, tmp_path: Path) -> None:
     saved = SavedAdapter.read(METHOD, classifier)
     (tmp_path / "note").write_text("mine")
-    with pytest.raises(ValueError, match="--out .* must be a new or empty folder"):
+    with pytest.raises(ValueError, match=r"--out .* must be a new or empty folder"):
         merge_and_save(saved, tmp_path, None, CPU, FLOAT)
     assert [file.name for file in tmp_path.iterdir()] == ["note"]
     (tmp_path / "empty").mkdir()

@@ -19,7 +19,7 @@ from nips_finetune.method import AdapterMethod
 ENDINGS = (".yaml", ".yml", ".json")
 
 
-class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # yaml has no types
+class _Yaml(yaml.SafeLoader):
     """YAML in which, as in its version 1.2, no and off are words: ``save_strategy: no`` means "no"."""
 
 

@@ -60,7 +60,8 @@ class MethodSuite:
     @staticmethod
     def adapter(out: Path) -> dict[str, Tensor]:
         """The tensors of a trained adapter."""
-        return load_file(out / "adapter_model.safetensors")
+        tensors: dict[str, Tensor] = load_file(out / "adapter_model.safetensors")
+        return tensors
 
     @staticmethod
     def logits(model: nn.Module, job: Job, rows: Any) -> tuple[Tensor, Tensor]:
