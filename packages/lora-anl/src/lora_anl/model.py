@@ -62,6 +62,13 @@ class AuroraModel(BaseTuner):
             new_module.requires_grad_(False)  # one more adapter is not trained until it is made active
         self._replace_module(parent, target_name, new_module, target)
 
+    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
+        """As peft's, which on unloading takes every module for one with a weight; a head may be of several layers."""
+        if hasattr(new_module, "base_layer"):
+            super()._replace_module(parent, child_name, new_module, child)
+        else:
+            setattr(parent, child_name, new_module)
+
     def merge_adapter(self, adapter_names: list[str] | None = None, safe_merge: bool = False) -> None:
         """Merge adapters (None: the active ones) into the base weights; ``unmerge_adapter`` restores them bit for bit.
 
