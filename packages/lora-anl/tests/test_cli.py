@@ -72,8 +72,13 @@ def adapters(
         (RobertaConfig(architectures=["RobertaForMaskedLM"]), NAMES, 74_208),
         (
             LlamaConfig(
-                **{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "vocab_size": 128256},
-                **{"num_attention_heads": 32, "num_key_value_heads": 8, "architectures": ["LlamaForCausalLM"]},
+                hidden_size=4096,
+                intermediate_size=14336,
+                num_hidden_layers=32,
+                vocab_size=128256,
+                num_attention_heads=32,
+                num_key_value_heads=8,
+                architectures=["LlamaForCausalLM"],
             ),
             "q_proj,k_proj,v_proj,up_proj,down_proj",
             3_542_144,

@@ -45,10 +45,21 @@ class TestAurora(MethodSuite):
 
 def test_every_flag_reaches_the_config() -> None:
     given = {
-        **{"r": "3", "aurora_alpha": "7.5", "target_modules": "q_proj v_proj", "exclude_modules": "lm_head"},
-        **{"aurora_dropout": "0.25", "activation": "sigmoid", "use_fixed": "false", "grid_size": "4"},
-        **{"spline_order": "2", "grid_range": "-2.0 3.0", "spline_mode": "per_channel", "spline_init_scale": "0.5"},
-        **{"forward_mode": "static", "modules_to_save": "lm_head", "layers_to_transform": "0 2"},
+        "r": "3",
+        "aurora_alpha": "7.5",
+        "target_modules": "q_proj v_proj",
+        "exclude_modules": "lm_head",
+        "aurora_dropout": "0.25",
+        "activation": "sigmoid",
+        "use_fixed": "false",
+        "grid_size": "4",
+        "spline_order": "2",
+        "grid_range": "-2.0 3.0",
+        "spline_mode": "per_channel",
+        "spline_init_scale": "0.5",
+        "forward_mode": "static",
+        "modules_to_save": "lm_head",
+        "layers_to_transform": "0 2",
     }
     assert {*given, "use_spline"} == {entry.name for entry in fields(AuroraArguments)}
     flags = [part for name, values in given.items() for part in (f"--{name}", *values.split())]
@@ -57,10 +68,21 @@ def test_every_flag_reaches_the_config() -> None:
     assert isinstance(config, AuroraConfig)
     found = {name: getattr(config, name) for name in given}
     assert found == {
-        **{"r": 3, "aurora_alpha": 7.5, "target_modules": {"q_proj", "v_proj"}, "exclude_modules": {"lm_head"}},
-        **{"aurora_dropout": 0.25, "activation": "sigmoid", "use_fixed": False, "grid_size": 4, "spline_order": 2},
-        **{"grid_range": (-2.0, 3.0), "spline_mode": "per_channel", "spline_init_scale": 0.5},
-        **{"forward_mode": "static", "modules_to_save": ["lm_head"], "layers_to_transform": [0, 2]},
+        "r": 3,
+        "aurora_alpha": 7.5,
+        "target_modules": {"q_proj", "v_proj"},
+        "exclude_modules": {"lm_head"},
+        "aurora_dropout": 0.25,
+        "activation": "sigmoid",
+        "use_fixed": False,
+        "grid_size": 4,
+        "spline_order": 2,
+        "grid_range": (-2.0, 3.0),
+        "spline_mode": "per_channel",
+        "spline_init_scale": 0.5,
+        "forward_mode": "static",
+        "modules_to_save": ["lm_head"],
+        "layers_to_transform": [0, 2],
     }
 
 
