@@ -71,20 +71,28 @@ def batch(rows: int, length: int = 16) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "labels": ids}
 
 
+def activations(memory: dict[str, object]) -> float:
+    """What is estimated for them; older versions of transformers and torch run no Llama on meta tensors and say so."""
+    if memory["activations"] is None:
+        pytest.skip(f"activations are unknown here: {memory['activations_unknown']}")
+    return float(memory["activations"])  # type: ignore[arg-type]
+
+
 def test_memory_is_that_of_weights_what_trains_and_activations(llama_folder: Path) -> None:
     model = adapted(llama_folder)
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     memory = estimate_memory(model, batch(2), gradient_checkpointing=False)
     assert memory["weights"] == 4 * frozen
     assert memory["trained"] == 16 * count_parameters(model)["trainable"]
-    assert memory["total_gib"] == round(sum(memory[key] for key in ("weights", "trained", "activations")) / 2**30, 3)
     assert estimate_memory(adapted(llama_folder, torch.bfloat16), batch(2), False)["weights"] == 2 * frozen
+    assert memory["total_gib"] == round((memory["weights"] + memory["trained"] + activations(memory)) / 2**30, 3)
 
 
 def test_activations_grow_with_the_batch_and_shrink_with_checkpointing(llama_folder: Path) -> None:
-    two, four = (estimate_memory(adapted(llama_folder), batch(rows), False)["activations"] for rows in (2, 4))
+    two, four = (activations(estimate_memory(adapted(llama_folder), batch(rows), False)) for rows in (2, 4))
     assert four == pytest.approx(2 * two, rel=0.05)
-    assert estimate_memory(adapted(llama_folder), batch(4), gradient_checkpointing=True)["activations"] < 0.75 * four
+    less = estimate_memory(adapted(llama_folder), batch(4), gradient_checkpointing=True)
+    assert activations(less) < 0.75 * four
 
 
 def test_what_kept_tensors_take_is_what_a_real_step_keeps(llama_folder: Path) -> None:
@@ -103,5 +111,5 @@ def test_what_kept_tensors_take_is_what_a_real_step_keeps(llama_folder: Path) ->
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(input_ids=ids, labels=ids)
     real = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
-    estimated = estimate_memory(adapted(llama_folder), batch(2), gradient_checkpointing=False)["activations"]
-    assert estimated == pytest.approx(real, rel=0.2)  # attention on meta tensors takes another kernel
+    estimated = estimate_memory(adapted(llama_folder), batch(2), gradient_checkpointing=False)
+    assert activations(estimated) == pytest.approx(real, rel=0.2)  # attention on meta tensors takes another kernel

@@ -235,7 +235,9 @@ def started(model: str, data: str, *more: str, run: Callable[[Job], object] = la
 @bad_inputs(
     [
         BadInput("no such model", started("no/model", "jsonl"), ("'no/model'", "no local folder", "hub id"), OSError),
-        BadInput("an empty model folder", started("empty", "jsonl"), ("cannot load the model of", "empty")),
+        BadInput(
+            "an empty model folder", started("empty", "jsonl"), ("cannot load the model of", "empty", "config.json")
+        ),
         BadInput("no such data", started("llama", "gone.csv"), ("gone.csv: no such file",), FileNotFoundError),
         BadInput(
             "data without the column", started("roberta", "jsonl", *CLASSIFY), ("'label'", "question, text, score")
