@@ -6,7 +6,9 @@ A ``conftest.py`` gets the fixtures by importing their names.
 from __future__ import annotations
 
 import csv
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,19 @@ def save_model(model_class: Any, config: Any, folder: Path) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model_class(config).save_pretrained(folder)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def frozen_imports() -> Iterator[None]:
+    """Spare the garbage collector what was imported: the Trainer runs it after every training, half of a tiny one."""
+    import datasets  # noqa: F401
+    import matplotlib.figure  # noqa: F401
+    import transformers.trainer  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
