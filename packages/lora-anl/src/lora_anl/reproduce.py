@@ -26,11 +26,11 @@ EXACT = 1e-5  # float32, outputs of size 1 to 10
 # Learning rates that the full form chose on validation data; the quick form has no time to choose.
 SHIFT_RATES = {shift.LORA_2: (1e-2,), shift.POOLED: (1e-2,)}
 REUTERS_RATES = {
-    encoder.HEAD: (1e-2,),
-    encoder.BITFIT: (3e-3,),
+    encoder.HEAD: (1e-1,),
+    encoder.BITFIT: (1e-2,),
     encoder.LORA_2: (3e-3,),
     encoder.LORA_8: (3e-3,),
-    encoder.AURORA: (3e-3,),
+    encoder.AURORA: (1e-2,),
 }
 RATES_OF_ADAPTERS, RATES_OF_HEAD = (1e-3, 3e-3, 1e-2, 3e-2), (3e-3, 1e-2, 3e-2, 1e-1)
 
