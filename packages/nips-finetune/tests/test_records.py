@@ -126,6 +126,12 @@ def read(name: str, text: str | bytes, split: str = "train") -> Callable[[Path],
             lambda f: read_records(str(as_folder_of_splits(f)), "valid"),
             ("splits has no split 'valid', only test, train",),
         ),
+        BadInput("a split of a file", read("a.csv", "x\n1\n", "test"), ("a.csv has no splits, so no split 'test'",)),
+        BadInput(
+            "a split of a folder without",
+            lambda f: read_records(str(as_saved_folder(f)), "test"),
+            ("saved has no splits, so no split 'test'",),
+        ),
         BadInput("a hub id offline", lambda _: read_records("nobody/nothing"), ("'nobody/nothing'", "hub id"), OSError),
     ]
 )

@@ -251,6 +251,16 @@ def started(model: str, data: str, *more: str, run: Callable[[Job], object] = la
             ("--eval_data", "--eval_split"),
         ),
         BadInput(
+            "evaluation rows of nothing",
+            started("llama", "jsonl", "--max_eval_samples", "3"),
+            ("--max_eval_samples needs --eval_data or --eval_split",),
+        ),
+        BadInput(
+            "a split to evaluate on that a file cannot have",
+            started("llama", "jsonl", "--eval_split", "validation"),
+            ("train.jsonl has no splits, so no split 'validation'",),
+        ),
+        BadInput(
             "other classes to evaluate on",
             lambda at: started("roberta", "csv", *CLASSIFY, "--eval_data", str(at["other"]))(at),
             ("other.csv, row 1", "class 'ugly' is not one of bad, good"),

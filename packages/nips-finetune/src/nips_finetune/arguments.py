@@ -34,7 +34,7 @@ class JobArguments:
     )
     train_split: str = field(default="train", metadata={"help": "split of the training rows, where there are several"})
     eval_split: str | None = field(
-        default=None, metadata={"help": "split of the evaluation rows; alone, a split of --train_data"}
+        default=None, metadata={"help": "split of the evaluation rows (default: train); alone, a split of --train_data"}
     )
     data_config: str | None = field(
         default=None, metadata={"help": "configuration of a hub data set, such as sst2 of glue"}

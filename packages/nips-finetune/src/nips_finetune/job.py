@@ -102,10 +102,11 @@ def prepare(
     eval_source = arguments.eval_data or (arguments.train_data if arguments.eval_split else None)
     eval_rows = None
     if eval_source is not None:
-        split = arguments.eval_split or arguments.train_split
+        split = arguments.eval_split or "train"
         eval_rows = _rows(arguments, eval_source, split, arguments.max_eval_samples)
-    elif training.eval_strategy != "no":
-        raise ValueError("--eval_strategy needs --eval_data or --eval_split")
+    elif training.eval_strategy != "no" or arguments.max_eval_samples is not None:
+        name = "eval_strategy" if training.eval_strategy != "no" else "max_eval_samples"
+        raise ValueError(f"--{name} needs --eval_data or --eval_split")
     names: tuple[str, ...] = ()
     if task.classifies:
         columns.check(train_rows, arguments.train_data)

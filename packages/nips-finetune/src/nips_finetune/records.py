@@ -27,7 +27,7 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
     Args:
         source: A file (.csv, .tsv, .json with a list of objects, .jsonl, .parquet); a folder of ``save_to_disk``; a
             folder with a folder of images for each class; or a hub id, also ``hf:ID``.
-        split: The split, for a folder of several splits or a hub id.
+        split: The split, for a folder of several splits or a hub id; what has no splits is all "train".
         name: The configuration of a hub data set.
 
     Raises:
@@ -36,6 +36,7 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
     """
     path = Path(source)
     if path.is_file():
+        _check_whole(source, split)
         rows = _read_file(path)
     elif path.is_dir():
         rows = _read_folder(path, split)
@@ -46,6 +47,12 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
     if len(rows) == 0:
         raise ValueError(f"{source} holds no rows")
     return rows
+
+
+def _check_whole(source: str, split: str) -> None:
+    """Data without splits must not be taken for the split that was asked for, such as one to evaluate on."""
+    if split != "train":
+        raise ValueError(f"{source} has no splits, so no split {split!r}")
 
 
 def _read_file(path: Path) -> Dataset:
@@ -120,10 +127,12 @@ def _read_folder(path: Path, split: str) -> Dataset:
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{path}: not a readable folder of datasets: {error}") from error
         if not isinstance(found, datasets.DatasetDict):
+            _check_whole(str(path), split)
             return found
         if split not in found:
             raise ValueError(f"{path} has no split {split!r}, only {', '.join(found)}")
         return found[split]
+    _check_whole(str(path), split)
     classes = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     files = [
         (str(file), name)
