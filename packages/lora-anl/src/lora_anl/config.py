@@ -161,7 +161,8 @@ class AuroraConfig(PeftConfig):
 
 def _names(setting: str, value: object) -> list[str]:
     """The names as a list; ValueError if they are anything else."""
-    names = list(value) if isinstance(value, list | tuple | set) else [value]
-    if not all(isinstance(name, str) for name in names) or isinstance(value, str):
+    given = list(value) if isinstance(value, list | tuple | set) else [None]
+    names = [name for name in given if isinstance(name, str)]
+    if len(names) != len(given):
         raise ValueError(f"{setting} must be names of modules, or a pattern, got {value!r}")
     return names

@@ -153,7 +153,7 @@ class _Moments:
         gram = self.gram + self.eps * torch.eye(width, dtype=torch.float64, device=self.gram.device)
         try:
             nearest = torch.linalg.solve(gram, self.cross.T).T
-        except torch.linalg.LinAlgError as error:
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
             raise ValueError(f"{self.rows} inputs do not span in_features={width}; give a larger eps") from error
         delta = self.layer.scaling[self.adapter_name] * (up.to(nearest.device).double() @ nearest)
         return torch.as_tensor(delta, dtype=up.dtype, device=up.device)
