@@ -205,6 +205,9 @@ def test_only_the_same_run_is_resumed(run_folder: Path, llama_folder: Path, text
     other = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--r", "2", "--resume")
     with pytest.raises(ValueError, match=r"--resume: .*training\.json is of another run.*adapter \(\{.*'r': 4.*'r': 2"):
         train(make_job(other))
+    faster = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--weight_decay", "0.5", "--resume")
+    with pytest.raises(ValueError, match=r"of another run, which differs in weight_decay \(0\.0, now 0\.5\)$"):
+        train(make_job(faster))
     longer = train(make_job(flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--resume")))
     assert (longer["resumed_from"], longer["steps"]) == ("checkpoint-2", 3)
 

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
+# Of the training arguments, those that a checkpoint carries in its optimizer, schedule and order of batches: changed on
+# resuming they would be ignored or mix two runs. How long the run is may change.
+RECORDED = (
+    "seed",
+    "learning_rate",
+    "head_learning_rate",
+    "weight_decay",
+    "warmup_steps",
+    "lr_scheduler_type",
+    "optim",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+)
+
+
 @dataclass(frozen=True)
 class Job:
     """A run with all that is checked and read before weights are loaded."""
@@ -62,8 +77,7 @@ class Job:
             "columns": self.columns.used(),
             "max_length": self.max_length,
             "adapter": asdict(self.adapter),
-            **{name: getattr(self.training, name) for name in own},
-            "seed": self.training.seed,
+            **{name: getattr(self.training, name) for name in (*own, *RECORDED)},
         }
 
     def steps(self) -> dict[str, int]:
