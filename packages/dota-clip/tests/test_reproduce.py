@@ -220,7 +220,7 @@ def test_a_fetched_mnist_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'matplotlib: pip install "dota-clip\[reproduce\]"'):
+    with pytest.raises(ImportError, match=r'matplotlib is not installed: pip install "dota-clip\[reproduce\]"'):
         reproduce.experiment(REDUCED, tmp_path)
 
 

@@ -353,7 +353,7 @@ def test_the_plans_cover_the_seeds_of_the_sheet() -> None:
 @pytest.mark.parametrize("module", ["matplotlib", "sklearn"])
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'{module}: pip install "lora-anl\[reproduce\]"'):
+    with pytest.raises(ImportError, match=rf'{module} is not installed: pip install "lora-anl\[reproduce\]"'):
         reproduce.experiment(REDUCED, tmp_path)
 
 

@@ -15,10 +15,11 @@ import torch
 from dota_clip.config import DotaConfig, TDAConfig
 from dota_clip.experiment import digits, tiny_clip
 from dota_clip.experiment.digit_streams import Job, Method, Results, accuracy_per_model, run_streams
-from dota_clip.experiment.digits import CORRUPTIONS, Images, from_extra
+from dota_clip.experiment.digits import CORRUPTIONS, Images
 from dota_clip.experiment.figure import draw
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Claim, ReproduceBudget, Reproduction, Table, reproduce_main
+from nips_common.runtime import require
 
 CLEAN, MNIST = "clean", "UCI to MNIST"
 SHIFTS = tuple(CORRUPTIONS)
@@ -189,7 +190,7 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
     Raises:
         ImportError: scikit-learn or matplotlib is missing; names the extra.
     """
-    from_extra("matplotlib")  # before the work, not after it
+    require("matplotlib", "dota-clip[reproduce]")  # before the work, not after it
     training, held_out = digits.uci_digits()
     held_out = Images(held_out.pixels[: plan.images], held_out.labels[: plan.images])
     streams = {name: Images(corrupt(held_out.pixels), held_out.labels) for name, corrupt in CORRUPTIONS.items()}

@@ -12,7 +12,6 @@ from statistics import fmean, median
 
 from lora_anl.experiment import comparison, encoder, residual, reuters, shift
 from lora_anl.experiment.comparison import Scores
-from lora_anl.experiment.extra import from_extra
 from lora_anl.experiment.figure import draw
 from lora_anl.experiment.report import residual_table, reuters_table, shift_table
 from lora_anl.experiment.residual import LINEAR, PER_CHANNEL, POOLED, STATIC, Fit
@@ -20,6 +19,7 @@ from lora_anl.experiment.shift import Shifted
 from lora_anl.experiment.training import one_thread
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Claim, ReproduceBudget, Reproduction, reproduce_main
+from nips_common.runtime import require
 
 EXACT = 1e-5  # float32, outputs of size 1 to 10
 
@@ -206,7 +206,7 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
         ImportError: scikit-learn or matplotlib is missing; names the extra.
     """
     for module in ("matplotlib", "sklearn"):  # before the work, not after it
-        from_extra(module)
+        require(module, "lora-anl[reproduce]")
     with one_thread():
         fits = residual.run_residual(plan.residual_seeds, plan.residual_steps)
         unadapted, shifted = shift.run_shift(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from nips_common.runtime import require
 
 CLASSNAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TRAINING_IMAGES = 900
@@ -34,21 +34,9 @@ class Images(NamedTuple):
     labels: Tensor
 
 
-def from_extra(module: str) -> ModuleType:
-    """Imports a module that only the experiment needs.
-
-    Raises:
-        ImportError: the module is missing; the message holds the install command.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ImportError(f'the experiment needs {module}: pip install "dota-clip[reproduce]"') from error
-
-
 def uci_digits() -> tuple[Images, Images]:
     """The 1,797 digits that scikit-learn bundles, split once and for all into 900 for training and 897 held out."""
-    bunch = from_extra("sklearn.datasets").load_digits()
+    bunch = require("sklearn.datasets", "dota-clip[reproduce]").load_digits()
     pixels = torch.from_numpy(bunch.images).float() / 16  # counts of ink in blocks of 16 pixels
     labels = torch.from_numpy(bunch.target).long()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SPLIT_SEED))

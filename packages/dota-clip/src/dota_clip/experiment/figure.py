@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dota_clip.experiment.digits import from_extra
 from nips_common.artifacts import atomic_file
+from nips_common.runtime import require
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; the markers tell them apart in grey.
 STYLES = (("#555555", "o"), ("#E69F00", "s"), ("#0072B2", "D"), ("#56B4E9", "^"))
@@ -39,7 +39,7 @@ def draw(
     Raises:
         ImportError: matplotlib is missing; names the extra.
     """
-    figure = from_extra("matplotlib.figure").Figure(figsize=(13, 5), layout="constrained")
+    figure = require("matplotlib.figure", "dota-clip[reproduce]").Figure(figsize=(13, 5), layout="constrained")
     by_stream, along = figure.subplots(1, 2, width_ratios=(1.6, 1))
     _accuracy_by_stream(by_stream, results, methods, [*shifts, *others])
     _accuracy_along(along, results, methods, shifts)

@@ -8,10 +8,10 @@ from statistics import fmean, median
 from typing import Any
 
 from lora_anl.experiment.comparison import Scores
-from lora_anl.experiment.extra import from_extra
 from lora_anl.experiment.residual import LINEAR, POOLED, Fit
 from lora_anl.experiment.shift import Shifted
 from nips_common.artifacts import atomic_file
+from nips_common.runtime import require
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
 GREY, ORANGE, BLUE, GREEN = "#555555", "#E69F00", "#0072B2", "#009E73"
@@ -42,7 +42,9 @@ def draw(
         ImportError: matplotlib is missing; names the extra.
     """
     panels = 2 if scores is None else 3
-    figure = from_extra("matplotlib.figure").Figure(figsize=(5.6 * panels, 4.6), layout="constrained")
+    figure = require("matplotlib.figure", "lora-anl[reproduce]").Figure(
+        figsize=(5.6 * panels, 4.6), layout="constrained"
+    )
     axes = figure.subplots(1, panels)
     _residual(axes[0], fits)
     _shift(axes[1], unadapted, shifted)

@@ -15,7 +15,6 @@ from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lora_anl.experiment.extra import from_extra
 from lora_anl.experiment.training import (
     adapted,
     aurora,
@@ -26,6 +25,7 @@ from lora_anl.experiment.training import (
     trainable,
 )
 from lora_anl.gap import measure_merge_gap
+from nips_common.runtime import require
 
 PIXELS, OUTPUTS, PLANTED_RANK = 64, 32, 2
 TRAINING_ROWS, SPLIT_SEED = 1200, 0
@@ -72,7 +72,7 @@ def standardised_digits() -> tuple[Tensor, Tensor]:
     Pixels that are constant there are dropped from what the layer sees: they stay as columns of zeros, so that the
     layer keeps its 64 inputs.
     """
-    pixels = torch.from_numpy(from_extra("sklearn.datasets").load_digits().data).float()
+    pixels = torch.from_numpy(require("sklearn.datasets", "lora-anl[reproduce]").load_digits().data).float()
     order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(SPLIT_SEED))
     training, held_out = pixels[order[:TRAINING_ROWS]], pixels[order[TRAINING_ROWS:]]
     mean, deviation = training.mean(0), training.std(0)

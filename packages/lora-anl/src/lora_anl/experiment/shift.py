@@ -13,7 +13,6 @@ from peft import PeftConfig
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lora_anl.experiment.extra import from_extra
 from lora_anl.experiment.training import (
     adapted,
     aurora,
@@ -23,6 +22,7 @@ from lora_anl.experiment.training import (
     statically_merged,
     trainable,
 )
+from nips_common.runtime import require
 
 LAYERS = ("0", "2", "4", "6")  # of the MLP: every linear layer is adapted
 WIDTH, CLASSES = 64, 10
@@ -63,7 +63,7 @@ class Shifted:
 
 def splits() -> tuple[Split, Split, Split]:
     """Training, validation and test digits; shifted means turned by a quarter and bright for dark."""
-    bunch = from_extra("sklearn.datasets").load_digits()
+    bunch = require("sklearn.datasets", "lora-anl[reproduce]").load_digits()
     images, labels = torch.from_numpy(bunch.images).float() / 16, torch.from_numpy(bunch.target).long()
     shifted = 1 - images.rot90(1, (1, 2))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(SPLIT_SEED))
