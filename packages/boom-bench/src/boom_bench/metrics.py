@@ -1,0 +1,324 @@
+"""MASE, CRPS and the nine other metrics of BOOM (section 3.3 of the protocol), equal to gluonts' and much faster.
+
+Everything in a configuration is pooled: items x windows x variates x steps. An instance is one window of one series.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boom_bench.config import PROTOCOL, check_levels, check_whole
+from boom_bench.pooled import LEFT, NAMES, RIGHT, block_sums, metrics_of
+from boom_bench.quantiles import between_levels, crossings, from_samples
+from boom_bench.seasonal_error import seasonal_error
+
+Array = NDArray[Any]
+Forecast: TypeAlias = Array | Mapping[str, Any]
+LEVELS = PROTOCOL.quantile_levels
+_NONE = object()
+BLOCK_POINTS = 2**14  # label points worked on at once: few enough for the cache, enough to hide Python
+
+
+@dataclass(frozen=True)
+class MetricResult:
+    """The metrics of a set of instances; ``result["MASE[0.5]"]`` is the pooled value.
+
+    Attributes:
+        aggregated: name to value, pooled over all instances. NaN where nothing counts, infinite for ND, NRMSE and CRPS
+            where all labels are zero.
+        per_instance: name to (N,) array, the same metrics over one instance's variates and steps.
+    """
+
+    aggregated: dict[str, float]
+    per_instance: dict[str, Array]
+
+    def __getitem__(self, name: str) -> float:
+        return self.aggregated[name]
+
+
+@dataclass
+class Evaluator:
+    """Collects instances in batches of any size and any order; the pooled metrics do not depend on either.
+
+    Args:
+        sort_quantiles: make crossing quantiles monotone by sorting them; without it they are scored as they are, with
+            one warning.
+    """
+
+    sort_quantiles: bool = False
+    _sums: list[Array] = field(default_factory=list, repr=False)
+    _levels: tuple[float, ...] | None = field(default=None, repr=False)
+    _warned: bool = field(default=False, repr=False)
+
+    def update(
+        self,
+        labels: Iterable[Array],
+        forecasts: Iterable[Forecast],
+        inputs: Iterable[Array] | None,
+        *,
+        seasonality: int,
+        quantile_levels: Sequence[float] = LEVELS,
+        mask: Iterable[Array] | None = None,
+        seasonal_errors: Iterable[Array] | None = None,
+    ) -> Self:
+        """Adds instances; all arguments may be generators, and only a block of instances is held at a time.
+
+        Args:
+            labels: N arrays (V, H); NaN and infinite labels do not count.
+            forecasts: N items, each an array (S, V, H) of samples, or {"quantiles": (Q, V, H) at ``quantile_levels``,
+                "mean": (V, H)}, where the mean is optional and else the median.
+            inputs: N arrays (V, past), the whole history before each label.
+            seasonality: m of the seasonal error.
+            quantile_levels: the Q levels of quantile forecasts, over which CRPS averages.
+            mask: N bool arrays (V, H), True = counts.
+            seasonal_errors: N arrays (V,), in place of ``inputs``, where a caller has them.
+
+        Raises:
+            ValueError: shapes that do not fit, a NaN in a forecast, different numbers of labels, forecasts and inputs,
+                other levels than in an earlier batch. The evaluator is unchanged.
+        """
+        levels = check_levels(quantile_levels)
+        check_whole("seasonality", seasonality)
+        if self._levels not in (None, levels):
+            raise ValueError(f"quantile_levels were {self._levels} in an earlier batch, now {levels}")
+        if (inputs is None) == (seasonal_errors is None):
+            raise ValueError("give inputs, or seasonal_errors in their place, not both")
+        scales = _errors_of(inputs, seasonality) if seasonal_errors is None else seasonal_errors  # type: ignore[arg-type]
+        instances = _instances(labels, forecasts, scales, mask, levels)
+        sums = [self._score(block, levels) for block in _blocks(instances)]
+        self._sums += sums
+        self._levels = levels
+        return self
+
+    def _score(self, block: list[_Instance], levels: tuple[float, ...]) -> Array:
+        labels = np.stack([one.labels for one in block])
+        valid = np.isfinite(labels)
+        if any(one.mask is not None for one in block):
+            valid &= np.stack([np.ones(one.labels.shape, bool) if one.mask is None else one.mask for one in block])
+        quantiles = np.stack([one.quantiles for one in block], axis=1)
+        if np.isnan(quantiles).any() or any(one.mean is not None and np.isnan(one.mean).any() for one in block):
+            raise ValueError(f"a forecast holds NaN (instances {block[0].number} to {block[-1].number})")
+        known, count = quantiles[: len(levels)], len(levels)
+        if self.sort_quantiles:
+            known = np.sort(known, axis=0)
+        elif not self._warned and (crossed := crossings(known)):
+            self._warned = True
+            warnings.warn(f"{crossed} quantiles cross; sort_quantiles=True makes them monotone", stacklevel=4)
+        if len(quantiles) > count:  # samples: their order statistics are there
+            lower, median, upper = quantiles[count:]
+        else:
+            lower, median, upper = (between_levels(known, levels, level) for level in (LEFT, 0.5, RIGHT))
+        means = [median[index] if one.mean is None else one.mean for index, one in enumerate(block)]
+        scales = np.stack([one.scale for one in block])
+        every = None if valid.all() else valid
+        return block_sums(labels, every, known, levels, median, np.stack(means), lower, upper, scales)
+
+    def result(self) -> MetricResult:
+        """The metrics of all instances so far.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not self._sums:
+            raise ValueError("no instance has been given to the evaluator")
+        sums = np.concatenate(self._sums)
+        pooled = metrics_of(sums.sum(0, keepdims=True))
+        return MetricResult({name: float(pooled[name][0]) for name in NAMES}, metrics_of(sums))
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """One checked instance: quantiles are (Q, V, H), for samples with the three further levels behind them."""
+
+    number: int
+    labels: Array
+    quantiles: Array
+    mean: Array | None
+    scale: Array
+    mask: Array | None
+
+
+def _errors_of(inputs: Iterable[Array], seasonality: int) -> Iterator[Array]:
+    for number, history in enumerate(inputs):
+        found = np.asarray(history)
+        if found.ndim != 2:
+            raise ValueError(f"input {number} must be (variates, past), got shape {found.shape}")
+        yield seasonal_error(found, seasonality)
+
+
+def _instances(
+    labels: Iterable[Array],
+    forecasts: Iterable[Forecast],
+    scales: Iterable[Array],
+    masks: Iterable[Array] | None,
+    levels: tuple[float, ...],
+) -> Iterator[_Instance]:
+    columns: list[Iterable[Any]] = [labels, forecasts, scales, *([] if masks is None else [masks])]
+    for number, row in enumerate(zip_longest(*columns, fillvalue=_NONE)):
+        if any(part is _NONE for part in row):
+            raise ValueError(f"labels, forecasts, inputs and masks must be equally many, one of them ends after {number}")
+        label, forecast, scale, *rest = row
+        found = np.asarray(label)
+        if found.ndim != 2:
+            raise ValueError(f"label {number} must be (variates, horizon), got shape {found.shape}")
+        mask = np.asarray(rest[0]) if rest else None
+        if mask is not None and (mask.shape != found.shape or mask.dtype != bool):
+            raise ValueError(f"mask {number} must be bool {found.shape}, got {mask.dtype} {mask.shape}")
+        error = np.asarray(scale)
+        if error.shape != found.shape[:1]:
+            raise ValueError(f"input {number} has {len(error)} variates, its label {len(found)}")
+        quantiles, mean = read_forecast(forecast, found.shape, levels, f"forecast {number}")
+        yield _Instance(number, found, quantiles, mean, error, mask)
+
+
+def read_forecast(
+    forecast: Forecast, shape: tuple[int, ...], levels: tuple[float, ...], what: str = "the forecast"
+) -> tuple[Array, Array | None]:
+    """The quantiles and the mean of a forecast of either kind.
+
+    Args:
+        forecast: samples (S, V, H) or {"quantiles": (Q, V, H), "mean": (V, H) or absent}.
+        shape: (V, H) that it must have.
+        levels: the Q levels.
+        what: how an error calls it.
+
+    Returns:
+        (Q, V, H), for samples (Q + 3, V, H) with the quantiles 0.025, 0.5 and 0.975 behind them; and the mean, (V, H)
+        or None.
+
+    Raises:
+        ValueError: another shape, another horizon, other variates, or neither kind.
+    """
+    if isinstance(forecast, Mapping):
+        if "quantiles" not in forecast or set(forecast) - {"quantiles", "mean"}:
+            raise ValueError(f'{what} must hold "quantiles" and may hold "mean", got {sorted(forecast)}')
+        quantiles = np.asarray(forecast["quantiles"])
+        _check_shape(quantiles, (len(levels), *shape), f"{what}: quantiles")
+        mean = forecast.get("mean")
+        if mean is not None:
+            mean = np.asarray(mean)
+            _check_shape(mean, shape, f"{what}: mean")
+        return quantiles, mean
+    samples = np.asarray(forecast)
+    if samples.dtype == object or samples.ndim != 3 or not len(samples):
+        raise ValueError(
+            f"{what} must be samples (samples, variates, horizon) or a dict with quantiles, "
+            f"got {type(forecast).__name__} of shape {samples.shape}"
+        )
+    _check_shape(samples, (len(samples), *shape), f"{what}: samples")
+    # NaN sorts to the end, behind the largest order statistic that is looked at: ask for it here.
+    if np.isnan(samples).any():
+        raise ValueError(f"{what} holds NaN")
+    return from_samples(samples, [*levels, LEFT, 0.5, RIGHT]), samples.mean(0, dtype=np.float64)
+
+
+def _check_shape(found: Array, wanted: tuple[int, ...], what: str) -> None:
+    if found.shape != wanted:
+        axes = "(levels or samples, variates, horizon)" if len(wanted) == 3 else "(variates, horizon)"
+        raise ValueError(f"{what} must have shape {wanted} {axes}, got {found.shape}")
+
+
+def _blocks(instances: Iterator[_Instance]) -> Iterator[list[_Instance]]:
+    """Runs of instances of one shape, up to a number of label points."""
+    block: list[_Instance] = []
+    points = 0
+    for one in instances:
+        fits = not block or (
+            one.labels.shape == block[0].labels.shape and len(one.quantiles) == len(block[0].quantiles)
+        )
+        if block and (points >= BLOCK_POINTS or not fits):
+            yield block
+            block, points = [], 0
+        block.append(one)
+        points += one.labels.size
+    if block:
+        yield block
+
+
+def evaluate(
+    labels: Iterable[Array],
+    forecasts: Iterable[Forecast],
+    inputs: Iterable[Array],
+    *,
+    seasonality: int,
+    quantile_levels: Sequence[float] = LEVELS,
+    mask: Iterable[Array] | None = None,
+    sort_quantiles: bool = False,
+) -> MetricResult:
+    """All metrics of a set of instances.
+
+    Args:
+        labels: N arrays (V, H); NaN and infinite labels do not count.
+        forecasts: N items, each samples (S, V, H), or {"quantiles": (Q, V, H), "mean": (V, H)} with an optional mean.
+        inputs: N arrays (V, past), the history before each label.
+        seasonality: m of the seasonal error; 1 is taken for a history shorter than m.
+        quantile_levels: the Q levels.
+        mask: N bool arrays (V, H), True = counts.
+        sort_quantiles: make crossing quantiles monotone.
+
+    Returns:
+        Pooled and per-instance metrics under the 11 names of the protocol.
+
+    Raises:
+        ValueError: what `Evaluator.update` refuses; no instance at all.
+    """
+    return (
+        Evaluator(sort_quantiles)
+        .update(labels, forecasts, inputs, seasonality=seasonality, quantile_levels=quantile_levels, mask=mask)
+        .result()
+    )
+
+
+def mase(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """MASE = mean(|y - f_0.5| / seasonal error); arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["MASE[0.5]"]
+
+
+def msis(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """MSIS of the central 95 % interval; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["MSIS"]
+
+
+def crps(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """CRPS = mean over the levels of sum QL_q / sum |y|; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["mean_weighted_sum_quantile_loss"]
+
+
+wql = crps
+
+
+def mae(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """MAE of the median; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["MAE[0.5]"]
+
+
+def mse(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """MSE of the mean; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["MSE[mean]"]
+
+
+def rmse(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """Root of the MSE of the mean; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["RMSE[mean]"]
+
+
+def nd(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """ND = sum |y - f_0.5| / sum |y|; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["ND[0.5]"]
+
+
+def mape(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """MAPE of the median, zero labels left out; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["MAPE[0.5]"]
+
+
+def smape(labels: Iterable[Array], forecasts: Iterable[Forecast], inputs: Iterable[Array], **options: Any) -> float:
+    """SMAPE = mean(2 |y - f| / (|y| + |f|)) of the median; arguments and errors as for `evaluate`."""
+    return evaluate(labels, forecasts, inputs, **options)["sMAPE[0.5]"]
