@@ -30,7 +30,9 @@ def instances(name: str) -> tuple[list[Any], list[Any], list[Any], int]:
     """Labels, forecasts and inputs of a file, and its seasonality."""
     info, data = read_json(name), load_file(GOLDEN / f"{name}.safetensors")
     task = Task(None, "short", info["horizon"], info["windows"], info["seasonality"])
-    windows = [w for i in range(len([k for k in data if k.startswith("series_")])) for w in split(data[f"series_{i}"], task)]
+    windows = [
+        w for i in range(len([k for k in data if k.startswith("series_")])) for w in split(data[f"series_{i}"], task)
+    ]
     assert len(windows) == info["n_instances"]
     forecasts: list[Any] = [data[f"fc_{k}"] for k in range(len(windows))]
     if info["forecast_type"] == "quantile":
@@ -119,7 +121,9 @@ def check_breakdown(results: pd.DataFrame, expected: dict[str, Any], properties:
             for model, groups in models.items()
             for group, value in groups.items()
         }
-        found = {(m, g, model): tables[ours].loc[model, (m, g)] for m, g in tables[ours] for model in tables[ours].index}
+        found = {
+            (m, g, model): tables[ours].loc[model, (m, g)] for m, g in tables[ours] for model in tables[ours].index
+        }
         assert found.keys() == wanted.keys()
         np.testing.assert_allclose([found[key] for key in wanted], list(wanted.values()), rtol=rtol)
 

@@ -60,9 +60,9 @@ def check_levels(levels: object) -> tuple[float, ...]:
 
 def check_whole(name: str, value: object, least: int = 1) -> int:
     """A whole number of at least ``least``; ValueError naming it otherwise."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:  # type: ignore[call-overload]
+    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    return int(value)
 
 
 PROTOCOL = BoomConfig()

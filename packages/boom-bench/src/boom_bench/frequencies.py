@@ -40,7 +40,7 @@ def parse_frequency(freq: str) -> Frequency:
         ValueError: an unknown name; the message holds it and the known units.
     """
     match = re.fullmatch(r"(\d*)([A-Za-z]+)(?:-([A-Z]+))?", freq) if isinstance(freq, str) else None
-    if match is None or match[2] not in ALIASES or match[1] and int(match[1]) < 1:
+    if match is None or match[2] not in ALIASES or (match[1] and int(match[1]) < 1):
         raise ValueError(f"frequency must be a multiple of {', '.join(ALIASES)}, such as 10S or 5min; got {freq!r}")
     return Frequency(int(match[1] or 1), ALIASES[match[2]], match[3] or "")
 

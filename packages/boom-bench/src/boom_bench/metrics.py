@@ -163,7 +163,9 @@ def _instances(
     columns: list[Iterable[Any]] = [labels, forecasts, scales, *([] if masks is None else [masks])]
     for number, row in enumerate(zip_longest(*columns, fillvalue=_NONE)):
         if any(part is _NONE for part in row):
-            raise ValueError(f"labels, forecasts, inputs and masks must be equally many, one of them ends after {number}")
+            raise ValueError(
+                f"labels, forecasts, inputs and masks must be equally many, one of them ends after {number}"
+            )
         label, forecast, scale, *rest = row
         found = np.asarray(label)
         if found.ndim != 2:

@@ -61,7 +61,7 @@ def block_sums(
         y = np.where(valid, y, 0)
 
     def total(values: Array) -> Array:
-        return values.sum((1, 2)) if valid is None else np.where(valid, values, 0).sum((1, 2))
+        return np.asarray((values if valid is None else np.where(valid, values, 0)).sum((1, 2)))
 
     def mean_of_ratio(numerator: Array, denominator: Array) -> tuple[Array, Array]:
         with np.errstate(all="ignore"):

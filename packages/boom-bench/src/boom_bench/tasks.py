@@ -178,9 +178,7 @@ def _fitting(series: Series, horizon: int | None) -> Iterator[str]:
             yield term
 
 
-def split(
-    series: Series | Array, task: Task, *, part: Literal["test", "validation"] = "test"
-) -> Iterator[Window]:
+def split(series: Series | Array, task: Task, *, part: Literal["test", "validation"] = "test") -> Iterator[Window]:
     """The windows of a configuration, earliest first.
 
     Args:

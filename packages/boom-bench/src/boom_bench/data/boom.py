@@ -26,7 +26,9 @@ def boom_root(root: str | Path | None = None) -> Path:
     if not chosen:
         raise FileNotFoundError("BOOM: give the folder of the series, or set the environment variable BOOM to it")
     if not Path(chosen).is_dir():
-        raise FileNotFoundError(f"{chosen}: no such folder" + ("" if root is not None else " (environment variable BOOM)"))
+        raise FileNotFoundError(
+            f"{chosen}: no such folder" + ("" if root is not None else " (environment variable BOOM)")
+        )
     return Path(chosen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -65,7 +66,14 @@ def _numeric(df: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 
 
 def _times(column: Any, name: str) -> Any:
-    times = pd.to_datetime(column, errors="coerce", utc=True).dt.tz_localize(None)
+    if column.dtype.kind in "fiub":
+        raise ValueError(
+            f"column {name!r} holds numbers ({column.iloc[0]!r} in row 0), whose unit is unknown: give dates, "
+            "as pandas.to_datetime(..., unit=...) makes them"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # pandas muses about formats it does not know; the check follows
+        times = pd.to_datetime(column, errors="coerce", utc=True).dt.tz_localize(None)
     if times.isna().any():
         row = int(np.flatnonzero(times.isna())[0])
         raise ValueError(f"column {name!r}, row {row}: {column.iloc[row]!r} is no timestamp")
@@ -119,7 +127,7 @@ def infer_frequency(times: Any) -> str:
         raise ValueError("one timestamp has no frequency: give it (freq=...)")
     steps, counts = np.unique(np.diff(times.to_numpy()), return_counts=True)
     step = pd.Timedelta(steps[np.argmax(counts)]).total_seconds()
-    if 27.5 * 86400 <= step:  # months and longer have no fixed length
+    if step >= 27.5 * 86400:  # months and longer have no fixed length
         known = pd.infer_freq(pd.DatetimeIndex(times)) if len(times) >= 3 else None
         if known is None:
             raise ValueError("the timestamps have no frequency of their own: give it (freq=...)")

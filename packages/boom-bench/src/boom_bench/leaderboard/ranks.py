@@ -48,12 +48,13 @@ def mean_ranks(values: Array, tie: Tie, order: Sequence[int] | None) -> Array:
     """(M,) means over the configurations in which a model has a rank; NaN where it has none."""
     found = ranks(values, tie, order)
     there = ~np.isnan(found)
-    return np.divide(np.where(there, found, 0).sum(1), there.sum(1), out=np.full(len(found), np.nan), where=there.any(1))
+    total, count = np.where(there, found, 0).sum(1), there.sum(1)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def rank(
     results: pd.DataFrame, *, metric: str = CRPS, tie: Tie = "average", order: Sequence[str] | None = None
-) -> pd.Series:  # type: ignore[type-arg]
+) -> pd.Series:
     """Mean rank of each model.
 
     Args:

@@ -88,9 +88,7 @@ def _column(name: str, position: int, lines: Sequence[tuple[int, list[str]]], fi
     return np.fromiter(_numbers(name, cells, lines, file), np.float64, len(cells))
 
 
-def _numbers(
-    name: str, cells: Sequence[str], lines: Sequence[tuple[int, list[str]]], file: Path
-) -> Iterator[float]:
+def _numbers(name: str, cells: Sequence[str], lines: Sequence[tuple[int, list[str]]], file: Path) -> Iterator[float]:
     for cell, (number, _) in zip(cells, lines, strict=True):
         try:
             yield float(cell or "nan")

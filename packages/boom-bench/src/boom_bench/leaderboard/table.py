@@ -66,9 +66,7 @@ def leaderboard(
     whole = ResultMatrix.of(chosen, [MASE, CRPS, MAE])
     positions = [whole.models.index(model) for model in check_order(whole.models, order)]
     strict = is_own_data(chosen) if nan_is_degenerate is None else nan_is_degenerate
-    main, degenerate = split_degenerate(
-        chosen, baseline=baseline, low_variance=low_variance, nan_is_degenerate=strict
-    )
+    main, degenerate = split_degenerate(chosen, baseline=baseline, low_variance=low_variance, nan_is_degenerate=strict)
     table = pd.DataFrame(index=pd.Index(whole.models, name="model"))
     imputed = dict.fromkeys(whole.models, 0)
     parts = ((main, MASE, "MASE", "scaled"), (degenerate, MAE, MAE, "unscaled"))

@@ -60,7 +60,7 @@ def bootstrap_ci(
     return pd.DataFrame({"low": low, "high": high}, index=pd.Index(matrix.models, name="model"))
 
 
-def win_rate(results: pd.DataFrame, *, metric: str = CRPS) -> pd.Series:  # type: ignore[type-arg]
+def win_rate(results: pd.DataFrame, *, metric: str = CRPS) -> pd.Series:
     """Share of the comparisons with the other models that each model wins; ties count half.
 
     Raises:
@@ -74,7 +74,7 @@ def win_rate(results: pd.DataFrame, *, metric: str = CRPS) -> pd.Series:  # type
     return pd.Series(rate, index=pd.Index(matrix.models, name="model"))
 
 
-def skill_score(scaled: pd.DataFrame, *, baseline: str = BASELINE, metric: str = CRPS) -> pd.Series:  # type: ignore[type-arg]
+def skill_score(scaled: pd.DataFrame, *, baseline: str = BASELINE, metric: str = CRPS) -> pd.Series:
     """1 - shifted geometric mean of scaled results: 0 = the baseline, 1 = perfect.
 
     Raises:
