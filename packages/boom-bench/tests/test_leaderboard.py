@@ -76,14 +76,15 @@ def test_a_zero_of_the_baseline_takes_the_whole_series_out(make_results: Make) -
 
 
 def test_own_data_with_a_flat_series_has_no_nan_in_its_table(make_results: Make) -> None:
-    rows = [(1.0, 0.5, 2.0), (NAN, INF, 0.0)]
-    table = leaderboard(make_results({"seasonalnaive": rows, "mine": [(0.5, 0.25, 1.0), (NAN, INF, 0.0)]}))
+    rows = [(1.0, 0.5, 2.0), (NAN, 0.0, 0.0)]
+    table = leaderboard(make_results({"seasonalnaive": rows, "mine": [(0.5, 0.25, 1.0), (NAN, 0.1, 0.3)]}))
     assert list(table.columns) == [
         "MASE-1-scaled", "CRPS-1-scaled", "Rank-1-scaled", f"{MAE}-1-unscaled", "CRPS-1-unscaled", "Rank-1-unscaled",
     ]  # fmt: skip
     assert table.loc["mine"].iloc[:3].tolist() == pytest.approx([0.5, 0.5, 1.0])
-    assert table.iloc[:, :4].notna().all().all()
-    assert table.attrs["imputed"] == {"seasonalnaive": 1, "mine": 1}
+    assert table.notna().all().all()
+    assert table.loc["mine"].iloc[3:].tolist() == pytest.approx([0.3, 0.1, 2.0])
+    assert table.attrs["imputed"] == {"seasonalnaive": 0, "mine": 0}
 
 
 def test_invalid_values_follow_the_chosen_policy_and_are_counted(make_results: Make) -> None:
@@ -253,3 +254,13 @@ def test_results_that_cannot_be_compared_are_refused(
 def test_unknown_policies_name_the_known_ones(options: dict[str, object], words: str, make_results: Make) -> None:
     with pytest.raises(ValueError, match=words):
         leaderboard(make_results({"seasonalnaive": [(1, 1, 1)]}), **options)  # type: ignore[arg-type]
+
+
+def test_series_that_are_all_zero_leave_no_nan_in_the_table(make_results: Make) -> None:
+    zero = [(1.0, 0.5, 2.0), (NAN, NAN, 0.0), (NAN, INF, 0.0)]
+    table = leaderboard(make_results({"seasonalnaive": zero, "mine": zero}))
+    assert list(table.columns) == ["MASE-1-scaled", "CRPS-1-scaled", "Rank-1-scaled", f"{MAE}-2-unscaled"]
+    assert table.notna().all().all()
+    assert format_table(table).loc["mine"].tolist() == ["1.000", "1.000", "1.500", "0.000"]
+    alone = leaderboard(make_results({"seasonalnaive": zero[1:], "mine": zero[1:]}))
+    assert alone.to_dict() == {f"{MAE}-2-unscaled": {"seasonalnaive": 0.0, "mine": 0.0}}

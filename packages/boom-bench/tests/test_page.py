@@ -112,18 +112,28 @@ def test_windows_are_kept_beside_the_results_and_read_back(hourly: Series, tmp_p
 STEPS = """
 <script>
 const report = [];
-const names = () => [...document.querySelectorAll("#leaderboard tbody tr")].filter((r) => !r.hidden).map((r) => r.dataset.model);
+const rows = () => [...document.querySelectorAll("#leaderboard tbody tr")];
+const names = () => rows().filter((row) => !row.hidden).map((row) => row.dataset.model);
+const count = () => document.getElementById("count").textContent;
 const click = (n) => document.querySelectorAll("#leaderboard th button")[n].click();
 const sorted = (n) => document.querySelectorAll("#leaderboard th")[n].getAttribute("aria-sort");
-const type = (text) => { const box = document.getElementById("filter"); box.value = text; box.dispatchEvent(new Event("input")); };
-report.push(["start", names(), document.getElementById("count").textContent]);
+const type = (text) => {
+  const box = document.getElementById("filter");
+  box.value = text;
+  box.dispatchEvent(new Event("input"));
+};
+report.push(["start", names(), count()]);
 click(0); report.push(["by name", names(), sorted(0)]);
 click(1); report.push(["by MASE", names(), sorted(1)]);
 click(1); report.push(["by MASE, falling", names(), sorted(1)]);
-type("toto 2.0"); report.push(["filtered", names(), document.getElementById("count").textContent]);
-report.push(["faded", [...document.querySelectorAll("svg g.off")].length, [...document.querySelectorAll("section")].map((s) => s.hidden)]);
+type("toto 2.0"); report.push(["filtered", names(), count()]);
+const sections = [...document.querySelectorAll("section")].map((section) => section.hidden);
+report.push(["faded", document.querySelectorAll("svg g.off").length, sections]);
 type(""); report.push(["all", names().length, getComputedStyle(document.querySelector("table")).borderCollapse]);
-const out = document.createElement("pre"); out.id = "report"; out.textContent = JSON.stringify(report); document.body.append(out);
+const out = document.createElement("pre");
+out.id = "report";
+out.textContent = JSON.stringify(report);
+document.body.append(out);
 </script>
 """
 

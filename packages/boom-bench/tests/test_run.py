@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def test_tasks_are_read_one_at_a_time(collection: list[Series], tmp_path: Path) 
 
     run_benchmark(forecast, stream(), tmp_path / "m" / "r.csv")
     reads = [position for position, event in enumerate(events) if event.startswith("read")]
-    assert all("forecast" in events[a:b] for a, b in zip(reads, reads[1:], strict=False))
+    assert all("forecast" in events[a:b] for a, b in pairwise(reads))
 
 
 def test_samples_and_functions_run_as_well(tasks: list[Task], tmp_path: Path) -> None:

@@ -50,12 +50,17 @@ class Evaluator:
     Args:
         sort_quantiles: make crossing quantiles monotone by sorting them; without it they are scored as they are, with
             one warning.
+        warn: give that warning; without it, `crossed` alone tells.
+
+    Attributes:
+        crossed: how many quantiles lay below the one of the next lower level, and were not sorted.
     """
 
     sort_quantiles: bool = False
+    warn: bool = True
+    crossed: int = field(default=0, init=False)
     _sums: list[Array] = field(default_factory=list, repr=False)
     _levels: tuple[float, ...] | None = field(default=None, repr=False)
-    _warned: bool = field(default=False, repr=False)
 
     def update(
         self,
@@ -108,9 +113,10 @@ class Evaluator:
         known, count = quantiles[: len(levels)], len(levels)
         if self.sort_quantiles:
             known = np.sort(known, axis=0)
-        elif not self._warned and (crossed := crossings(known)):
-            self._warned = True
-            warnings.warn(f"{crossed} quantiles cross; sort_quantiles=True makes them monotone", stacklevel=4)
+        elif crossed := crossings(known):
+            if self.warn and not self.crossed:
+                warnings.warn(f"{crossed} quantiles cross; sort_quantiles=True makes them monotone", stacklevel=4)
+            self.crossed += crossed
         if len(quantiles) > count:  # samples: their order statistics are there
             lower, median, upper = quantiles[count:]
         else:

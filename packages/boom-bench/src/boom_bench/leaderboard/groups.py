@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from boom_bench.config import BASELINE, CRPS, MASE
+from boom_bench.config import BASELINE, CRPS, MASE, TERMS
 from boom_bench.data.reference import series_properties
 from boom_bench.data.series import SeriesProperties
 from boom_bench.leaderboard.configurations import Configuration, ResultMatrix, parse_configuration
@@ -47,6 +47,12 @@ def groups_of(by: str, properties: Properties) -> Callable[[Configuration], Sequ
     if by == "domain":
         return lambda configuration: _domains(_property("domain", configuration, properties))
     raise ValueError(f"by may hold {', '.join(GROUPINGS)}, got {by!r}")
+
+
+def _natural(group: str) -> tuple[int, str]:
+    """Terms and frequencies from short to long, all else by name."""
+    known = (*TERMS, *(term.capitalize() for term in TERMS))
+    return (known.index(group) if group in known else len(known), group)
 
 
 def _domains(value: Any) -> list[str]:
@@ -99,7 +105,7 @@ def breakdown(
         columns = {
             (title, group): shifted_gmeans(scaled[metric][:, np.array(members[group])])
             for title, metric in (("MASE", MASE), ("CRPS", CRPS))
-            for group in sorted(members)
+            for group in sorted(members, key=_natural)
         }
         tables[name] = pd.DataFrame(columns, index=pd.Index(matrix.models, name="model"))
     return tables

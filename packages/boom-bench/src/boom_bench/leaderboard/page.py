@@ -55,7 +55,7 @@ def to_html(
 
 
 def _table(table: pd.DataFrame, intervals: pd.DataFrame | None) -> str:
-    heads = ["model", *map(str, table.columns)]
+    heads = ["model", *(str(column).replace("eval_metrics/MAE[0.5]", "MAE") for column in table.columns)]
     rows = []
     for model in table.index:
         cells = [(format_number(value), value) for value in table.loc[model].tolist()]

@@ -35,7 +35,8 @@ def shifted_gmeans(x: Array, eps: float = PROTOCOL.epsilon) -> Array:
     if (x < -eps).any():
         raise ValueError(f"the shifted geometric mean takes values of at least {-eps:g}, got {float(x[x < -eps][0]):g}")
     with np.errstate(divide="ignore"):  # exactly -eps: the mean is then -eps
-        return np.asarray(np.exp(np.log(x + eps).mean(1)) - eps)
+        means = np.exp(np.log(x + eps).mean(1)) - eps
+    return np.asarray(np.where((x >= 0).all(1), np.maximum(means, 0.0), means))  # rounding must not print as -0.000
 
 
 def impute(

@@ -57,7 +57,8 @@ def leaderboard(
     Returns:
         Index model, sorted by the mean rank of the main part; columns MASE, CRPS and rank of the main part and, if it
         is not empty, MAE, CRPS and rank of the degenerate part, unrounded, with the numbers of configurations in their
-        names. ``.attrs["imputed"]`` maps each model to its invalid values in both parts.
+        names. Series that are all zero have no CRPS; a part of nothing else has neither that column nor ranks.
+        ``.attrs["imputed"]`` maps each model to its invalid values in both parts.
 
     Raises:
         ValueError: absent columns, unequal sets of configurations, no results of the baseline, an unknown policy.
@@ -82,10 +83,11 @@ def leaderboard(
         rows = [matrix.models.index(model) for model in whole.models]
         suffix = f"{int(keep.sum())}-{kind}"
         table[f"{title}-{suffix}"] = shifted_gmeans(values[metric])[rows]
-        table[f"CRPS-{suffix}"] = shifted_gmeans(values[CRPS])[rows]
-        table[f"Rank-{suffix}"] = mean_ranks(values[CRPS][rows], tie, positions)
+        if not np.isnan(values[CRPS]).all():  # labels that are all zero have no CRPS, whatever the model
+            table[f"CRPS-{suffix}"] = shifted_gmeans(values[CRPS])[rows]
+            table[f"Rank-{suffix}"] = mean_ranks(values[CRPS][rows], tie, positions)
         imputed = {model: imputed[model] + counts[model] for model in imputed}
-    table = table.sort_values(table.columns[2], kind="stable")
+    table = table.sort_values(next((c for c in table if c.startswith("Rank-")), table.columns[0]), kind="stable")
     table.attrs["imputed"] = imputed
     return table
 

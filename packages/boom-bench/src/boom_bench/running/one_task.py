@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from boom_bench.pooled import NAMES
 from boom_bench.seasonal_error import growing_seasonal_errors
 from boom_bench.tasks import Task, split
 
+log = logging.getLogger(__name__)
 COLUMNS = ("dataset", "model", *(f"eval_metrics/{name}" for name in NAMES), "domain", "num_variates")
 
 
@@ -47,7 +49,7 @@ class Scoring:
         forecasts = (
             forecast_window(bound, window, task.horizon, self.quantile_levels, self.context) for window in windows
         )
-        evaluator = Evaluator(self.sort_quantiles)
+        evaluator = Evaluator(self.sort_quantiles, warn=False)
         try:
             evaluator.update(
                 [window.label for window in windows],
@@ -59,6 +61,8 @@ class Scoring:
             )
         except ValueError as error:
             raise ValueError(f"{task.name}: {error}") from error
+        if evaluator.crossed:
+            log.warning("%s: %d quantiles cross; sort_quantiles makes them monotone", task.name, evaluator.crossed)
         metrics = {f"eval_metrics/{name}": value for name, value in evaluator.result().aggregated.items()}
         return {
             "dataset": task.name,
