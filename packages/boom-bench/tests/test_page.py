@@ -111,6 +111,7 @@ def test_windows_are_kept_beside_the_results_and_read_back(hourly: Series, tmp_p
 
 STEPS = """
 <script>
+{ // a block: the page has names of its own
 const report = [];
 const rows = () => [...document.querySelectorAll("#leaderboard tbody tr")];
 const names = () => rows().filter((row) => !row.hidden).map((row) => row.dataset.model);
@@ -134,6 +135,7 @@ const out = document.createElement("pre");
 out.id = "report";
 out.textContent = JSON.stringify(report);
 document.body.append(out);
+}
 </script>
 """
 
