@@ -17,6 +17,7 @@ from boom_bench.seasonal_error import growing_seasonal_errors
 from boom_bench.tasks import Task, split
 
 log = logging.getLogger(__name__)
+_TOLD: set[str] = set()
 COLUMNS = ("dataset", "model", *(f"eval_metrics/{name}" for name in NAMES), "domain", "num_variates")
 
 
@@ -62,7 +63,9 @@ class Scoring:
         except ValueError as error:
             raise ValueError(f"{task.name}: {error}") from error
         if evaluator.crossed:
-            log.warning("%s: %d quantiles cross; sort_quantiles makes them monotone", task.name, evaluator.crossed)
+            tell_once(
+                self.model, f"{task.name}: {evaluator.crossed} quantiles cross; sort_quantiles makes them monotone"
+            )
         metrics = {f"eval_metrics/{name}": value for name, value in evaluator.result().aggregated.items()}
         return {
             "dataset": task.name,
@@ -79,6 +82,12 @@ class Scoring:
             "quantile_levels": list(self.quantile_levels),
             "sort_quantiles": self.sort_quantiles,
         }
+
+
+def tell_once(model: str, text: str) -> None:
+    """A warning at a model's first configuration; the later ones go to the debug log."""
+    log.log(logging.DEBUG if model in _TOLD else logging.WARNING, "%s", text)
+    _TOLD.add(model)
 
 
 def series_of(task: Task) -> Series:
