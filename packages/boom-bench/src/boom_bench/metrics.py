@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from boom_bench.config import PROTOCOL, check_levels, check_whole
 from boom_bench.pooled import LEFT, NAMES, RIGHT, block_sums, metrics_of
-from boom_bench.quantiles import between_levels, crossings, from_samples
+from boom_bench.quantiles import between_levels, crossings, from_samples, holds_nan
 from boom_bench.seasonal_error import seasonal_error
 
 Array = NDArray[Any]
@@ -103,13 +103,14 @@ class Evaluator:
         return self
 
     def _score(self, block: list[_Instance], levels: tuple[float, ...]) -> Array:
-        labels = np.stack([one.labels for one in block])
+        labels = _stack([one.labels for one in block])
         valid = np.isfinite(labels)
         if any(one.mask is not None for one in block):
             valid &= np.stack([np.ones(one.labels.shape, bool) if one.mask is None else one.mask for one in block])
-        quantiles = np.stack([one.quantiles for one in block], axis=1)
-        if np.isnan(quantiles).any() or any(one.mean is not None and np.isnan(one.mean).any() for one in block):
-            raise ValueError(f"a forecast holds NaN (instances {block[0].number} to {block[-1].number})")
+        quantiles = _stack([one.quantiles for one in block], axis=1)
+        means = None if all(one.mean is None for one in block) else [one.mean for one in block]
+        if holds_nan(quantiles) or any(mean is not None and holds_nan(mean) for mean in means or ()):
+            raise ValueError(_nan_message(block))
         known, count = quantiles[: len(levels)], len(levels)
         if self.sort_quantiles:
             known = np.sort(known, axis=0)
@@ -121,10 +122,12 @@ class Evaluator:
             lower, median, upper = quantiles[count:]
         else:
             lower, median, upper = (between_levels(known, levels, level) for level in (LEFT, 0.5, RIGHT))
-        means = [median[index] if one.mean is None else one.mean for index, one in enumerate(block)]
+        mean = None
+        if means is not None:
+            mean = _stack([median[index] if one is None else one for index, one in enumerate(means)])
         scales = np.stack([one.scale for one in block])
         every = None if valid.all() else valid
-        return block_sums(labels, every, known, levels, median, np.stack(means), lower, upper, scales)
+        return block_sums(labels, every, known, levels, median, mean, lower, upper, scales)
 
     def result(self) -> MetricResult:
         """The metrics of all instances so far.
@@ -137,6 +140,17 @@ class Evaluator:
         sums = np.concatenate(self._sums)
         pooled = metrics_of(sums.sum(0, keepdims=True))
         return MetricResult({name: float(pooled[name][0]) for name in NAMES}, metrics_of(sums))
+
+
+def _stack(arrays: list[Array], axis: int = 0) -> Array:
+    """`numpy.stack`, without copying a single array."""
+    return np.expand_dims(arrays[0], axis) if len(arrays) == 1 else np.stack(arrays, axis=axis)
+
+
+def _nan_message(block: list[_Instance]) -> str:
+    """Names the first instance whose forecast holds NaN."""
+    parts = ((one.number, part) for one in block for part in (one.quantiles, one.mean) if part is not None)
+    return f"forecast {next(number for number, part in parts if holds_nan(part))} holds NaN"
 
 
 @dataclass(frozen=True)
@@ -222,7 +236,7 @@ def read_forecast(
         )
     _check_shape(samples, (len(samples), *shape), f"{what}: samples")
     # NaN sorts to the end, behind the largest order statistic that is looked at: ask for it here.
-    if np.isnan(samples).any():
+    if holds_nan(samples):
         raise ValueError(f"{what} holds NaN")
     return from_samples(samples, [*levels, LEFT, 0.5, RIGHT]), samples.mean(0, dtype=np.float64)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,17 @@ def between_levels(values: Array, levels: Sequence[float], level: float) -> Arra
 
 def crossings(values: Array) -> int:
     """How many of the (Q, ...) quantiles lie below the one of the next lower level, beyond rounding."""
-    steps = np.diff(values, axis=0)
-    slack = 1e-6 * np.maximum(np.abs(values[1:]), np.abs(values[:-1]))
-    return int(np.count_nonzero(steps < -slack))
+    found = 0
+    for below, above in pairwise(values):
+        crossed = above < below
+        if crossed.any():
+            low, high = below[crossed], above[crossed]
+            found += int(np.count_nonzero(low - high > 1e-6 * np.maximum(np.abs(low), np.abs(high))))
+    return found
+
+
+def holds_nan(values: Array) -> bool:
+    """Whether a NaN is among values; one sum tells, except beside infinities."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = values.sum(dtype=np.float64)
+    return not np.isfinite(total) and bool(np.isnan(values).any())

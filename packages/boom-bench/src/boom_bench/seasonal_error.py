@@ -47,13 +47,20 @@ def growing_seasonal_errors(series: Array, lengths: Sequence[int], seasonality: 
         if lag != last_lag:  # a short beginning used lag 1: start anew
             total, count, done, last_lag = np.zeros(len(series)), np.zeros(len(series)), lag, lag
         if length > done:
-            part = np.asarray(series[:, done - lag : length], dtype=np.float64)
-            if not np.isfinite(part).all():
-                part = np.where(np.isfinite(part), part, np.nan)
-            steps = np.abs(part[:, lag:] - part[:, :-lag])
-            there = ~np.isnan(steps)
-            total = total + np.where(there, steps, 0).sum(1)
-            count = count + there.sum(1)
+            steps = _steps(series[:, done - lag : length], lag)
+            part = steps.sum(1)
+            if np.isfinite(part).all():
+                total, count = total + part, count + steps.shape[1]
+            else:
+                there = np.isfinite(steps)  # a difference of a missing point is not there
+                total, count = total + np.where(there, steps, 0).sum(1), count + there.sum(1)
             done = length
         errors.append(np.divide(total, count, out=np.full(len(series), np.nan), where=count > 0))
     return errors
+
+
+def _steps(part: Array, lag: int) -> Array:
+    """|x_t - x_(t-m)|, float64; NaN or infinite where a point is missing."""
+    with np.errstate(invalid="ignore"):
+        steps = np.subtract(part[:, lag:], part[:, :-lag], dtype=np.float64)
+    return np.asarray(np.abs(steps, out=steps))
