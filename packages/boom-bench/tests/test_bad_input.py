@@ -71,7 +71,7 @@ EVALUATIONS = [
     ),
     BadInput(
         "inputs and their errors",
-        lambda: Evaluator().update([LABEL], [QUANTILES], [PAST], seasonality=1, seasonal_errors=[[1, 1]]),
+        lambda: Evaluator().update([LABEL], [QUANTILES], [PAST], seasonality=1, seasonal_errors=[LABEL[:, 0]]),
         ("not both",),
     ),
 ]
@@ -86,9 +86,9 @@ OTHERS = [
     BadInput("an array of one axis", lambda: split(np.zeros(9), Task(None, "short", 1, 1, 1)), ("(9,)",)),
     BadInput(
         "an unknown part",
-        lambda: split(np.zeros((1, 9)), Task(None, "short", 1, 1, 1), part="train"),
+        lambda: split(np.zeros((1, 9)), Task(None, "short", 1, 1, 1), part="train"),  # type: ignore[arg-type]
         ("test or validation",),
-    ),  # type: ignore[arg-type]
+    ),
     BadInput("a series without a name", lambda: Series("", pd.Period("2024", "h"), "H", LABEL), ("item_id",)),
     BadInput("a season of 0", lambda: SeasonalNaive(0), ("seasonality", "0")),
     BadInput("an empty context", lambda: Drift()(np.zeros((1, 0)), 1, (0.5,)), ("(1, 0)",)),

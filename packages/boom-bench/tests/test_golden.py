@@ -100,12 +100,14 @@ def check_table(results: pd.DataFrame, expected: dict[str, Any], rtol: float, ra
         f"CRPS-{flat}": ("zero_unscaled", CRPS),
     }
     order = expected["models_in_order"]
+    part: Any
+    tolerances: Any
     for tie in ("first", "average", "min"):
         table = leaderboard(results, tie=tie, order=order)
         ranks = {f"Rank-{main}": ("nonzero_scaled", f"rank_{tie}"), f"Rank-{flat}": ("zero_unscaled", f"rank_{tie}")}
         assert set(table.columns) == {*columns, *ranks}
         assert table[f"Rank-{main}"].is_monotonic_increasing
-        for part, tolerances in ((columns, {"rtol": rtol, "atol": 0}), (ranks, {"rtol": 0, "atol": rank_atol})):
+        for part, tolerances in ((columns, {"rtol": rtol, "atol": 0.0}), (ranks, {"rtol": 0, "atol": rank_atol})):
             for column, (where, key) in part.items():
                 wanted = [expected[where][model][key] for model in table.index]
                 np.testing.assert_allclose(table[column], wanted, err_msg=f"{tie} {column}", **tolerances)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,7 +104,7 @@ def test_invalid_values_follow_the_chosen_policy_and_are_counted(make_results: M
     assert sorted(dropped["dataset"].unique()) == ["s2/Short/short", "s3/Short/short"]
     for invalid in ("column_mean", "worst", "drop"):
         assert scaled(invalid).attrs["imputed"] == {"seasonalnaive": 0, "x": 2, "y": 0}
-        assert leaderboard(results, invalid=invalid).attrs["imputed"]["x"] == 2  # type: ignore[arg-type]
+        assert leaderboard(results, invalid=invalid).attrs["imputed"]["x"] == 2
     assert leaderboard(results, invalid="drop").columns[0] == "MASE-2-scaled"
 
 
@@ -120,7 +121,7 @@ def test_the_worst_policy_leaves_out_what_no_model_has(make_results: Make) -> No
 def test_ranks_are_those_of_pandas_and_sum_up(values: list[list[int]], tie: str) -> None:
     matrix = np.array(values, dtype=float)
     found = ranks(matrix, tie)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(found, pd.DataFrame(matrix).rank(method=tie))  # type: ignore[call-overload]
+    np.testing.assert_array_equal(found, pd.DataFrame(matrix).rank(method=tie))
     n = len(matrix)
     assert (found.sum(0) == n * (n + 1) / 2).all() or tie == "min"
 
@@ -180,7 +181,7 @@ def test_the_published_table_prints_to_the_last_digit(published: pd.DataFrame) -
 def test_breakdowns_count_a_configuration_in_each_of_its_domains(make_results: Make) -> None:
     names = ["a/Short/short", "b/Medium/short"]
     results = make_results({"seasonalnaive": [(1, 1, 1), (1, 1, 1)], "x": [(2, 3, 1), (8, 3, 1)]}, names)
-    properties = {
+    properties: dict[str, Any] = {
         "a": SeriesProperties(("Database", "Security"), "Short", 1, "short", "gauge"),
         "b": {"domain": "Database", "frequency": "Medium", "num_variates": 1, "term": "short", "type": "rate"},
     }

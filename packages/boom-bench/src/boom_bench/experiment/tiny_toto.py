@@ -46,8 +46,8 @@ def train_toto(histories: Sequence[NDArray[Any]], seed: int, steps: int = STEPS)
         for _ in range(steps):
             windows = []
             for _ in range(BATCH):
-                series = histories[draw.integers(len(histories))]
-                at = draw.integers(series.shape[1] - CONTEXT - PATCH + 1)
+                series = histories[int(draw.integers(len(histories)))]
+                at = int(draw.integers(series.shape[1] - CONTEXT - PATCH + 1))
                 windows.append(series[:, at : at + CONTEXT + PATCH])
             batch = torch.from_numpy(np.stack(windows)).float()
             # one patch later: what each patch of the input is to predict

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 class Forecaster(Protocol):
     """A callable on a context (V, T)."""
 
-    def __call__(self, context: Array, horizon: int, quantile_levels: Sequence[float]) -> Forecast:
+    def __call__(self, context: Array, horizon: int, quantile_levels: Sequence[float], /) -> Forecast:
         """Forecasts ``horizon`` steps at ``quantile_levels``, or gives samples."""
 
 
