@@ -6,24 +6,20 @@ Everything in a configuration is pooled: items x windows x variates x steps. An 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boom_bench.config import PROTOCOL, check_levels, check_whole
+from boom_bench.instances import Forecast, Instance, blocks, errors_of, nan_message, read_instances, stack_arrays
 from boom_bench.pooled import LEFT, NAMES, RIGHT, block_sums, metrics_of
-from boom_bench.quantiles import between_levels, crossings, from_samples, holds_nan
-from boom_bench.seasonal_error import seasonal_error
+from boom_bench.quantiles import between_levels, crossings, holds_nan
 
 Array = NDArray[Any]
-Forecast: TypeAlias = Array | Mapping[str, Any]
 LEVELS = PROTOCOL.quantile_levels
-_NONE = object()
-BLOCK_POINTS = 2**14  # label points worked on at once: few enough for the cache, enough to hide Python
 
 
 @dataclass(frozen=True)
@@ -95,22 +91,22 @@ class Evaluator:
             raise ValueError(f"quantile_levels were {self._levels} in an earlier batch, now {levels}")
         if (inputs is None) == (seasonal_errors is None):
             raise ValueError("give inputs, or seasonal_errors in their place, not both")
-        scales = _errors_of(inputs, seasonality) if seasonal_errors is None else seasonal_errors  # type: ignore[arg-type]
-        instances = _instances(labels, forecasts, scales, mask, levels)
-        sums = [self._score(block, levels) for block in _blocks(instances)]
+        scales = errors_of(inputs, seasonality) if seasonal_errors is None else seasonal_errors  # type: ignore[arg-type]
+        instances = read_instances(labels, forecasts, scales, mask, levels)
+        sums = [self._score(block, levels) for block in blocks(instances)]
         self._sums += sums
         self._levels = levels
         return self
 
-    def _score(self, block: list[_Instance], levels: tuple[float, ...]) -> Array:
-        labels = _stack([one.labels for one in block])
+    def _score(self, block: list[Instance], levels: tuple[float, ...]) -> Array:
+        labels = stack_arrays([one.labels for one in block])
         valid = np.isfinite(labels)
         if any(one.mask is not None for one in block):
             valid &= np.stack([np.ones(one.labels.shape, bool) if one.mask is None else one.mask for one in block])
-        quantiles = _stack([one.quantiles for one in block], axis=1)
+        quantiles = stack_arrays([one.quantiles for one in block], axis=1)
         means = None if all(one.mean is None for one in block) else [one.mean for one in block]
         if holds_nan(quantiles) or any(mean is not None and holds_nan(mean) for mean in means or ()):
-            raise ValueError(_nan_message(block))
+            raise ValueError(nan_message(block))
         known, count = quantiles[: len(levels)], len(levels)
         if self.sort_quantiles:
             known = np.sort(known, axis=0)
@@ -124,7 +120,7 @@ class Evaluator:
             lower, median, upper = (between_levels(known, levels, level) for level in (LEFT, 0.5, RIGHT))
         mean = None
         if means is not None:
-            mean = _stack([median[index] if one is None else one for index, one in enumerate(means)])
+            mean = stack_arrays([median[index] if one is None else one for index, one in enumerate(means)])
         scales = np.stack([one.scale for one in block])
         every = None if valid.all() else valid
         return block_sums(labels, every, known, levels, median, mean, lower, upper, scales)
@@ -140,128 +136,6 @@ class Evaluator:
         sums = np.concatenate(self._sums)
         pooled = metrics_of(sums.sum(0, keepdims=True))
         return MetricResult({name: float(pooled[name][0]) for name in NAMES}, metrics_of(sums))
-
-
-def _stack(arrays: list[Array], axis: int = 0) -> Array:
-    """`numpy.stack`, without copying a single array."""
-    return np.expand_dims(arrays[0], axis) if len(arrays) == 1 else np.stack(arrays, axis=axis)
-
-
-def _nan_message(block: list[_Instance]) -> str:
-    """Names the first instance whose forecast holds NaN."""
-    parts = ((one.number, part) for one in block for part in (one.quantiles, one.mean) if part is not None)
-    return f"forecast {next(number for number, part in parts if holds_nan(part))} holds NaN"
-
-
-@dataclass(frozen=True)
-class _Instance:
-    """One checked instance: quantiles are (Q, V, H), for samples with the three further levels behind them."""
-
-    number: int
-    labels: Array
-    quantiles: Array
-    mean: Array | None
-    scale: Array
-    mask: Array | None
-
-
-def _errors_of(inputs: Iterable[Array], seasonality: int) -> Iterator[Array]:
-    for number, history in enumerate(inputs):
-        found = np.asarray(history)
-        if found.ndim != 2:
-            raise ValueError(f"input {number} must be (variates, past), got shape {found.shape}")
-        yield seasonal_error(found, seasonality)
-
-
-def _instances(
-    labels: Iterable[Array],
-    forecasts: Iterable[Forecast],
-    scales: Iterable[Array],
-    masks: Iterable[Array] | None,
-    levels: tuple[float, ...],
-) -> Iterator[_Instance]:
-    columns: list[Iterable[Any]] = [labels, forecasts, scales, *([] if masks is None else [masks])]
-    for number, row in enumerate(zip_longest(*columns, fillvalue=_NONE)):
-        if any(part is _NONE for part in row):
-            raise ValueError(
-                f"labels, forecasts, inputs and masks must be equally many, one of them ends after {number}"
-            )
-        label, forecast, scale, *rest = row
-        found = np.asarray(label)
-        if found.ndim != 2:
-            raise ValueError(f"label {number} must be (variates, horizon), got shape {found.shape}")
-        mask = np.asarray(rest[0]) if rest else None
-        if mask is not None and (mask.shape != found.shape or mask.dtype != bool):
-            raise ValueError(f"mask {number} must be bool {found.shape}, got {mask.dtype} {mask.shape}")
-        error = np.asarray(scale)
-        if error.shape != found.shape[:1]:
-            raise ValueError(f"input {number} has {len(error)} variates, its label {len(found)}")
-        quantiles, mean = read_forecast(forecast, found.shape, levels, f"forecast {number}")
-        yield _Instance(number, found, quantiles, mean, error, mask)
-
-
-def read_forecast(
-    forecast: Forecast, shape: tuple[int, ...], levels: tuple[float, ...], what: str = "the forecast"
-) -> tuple[Array, Array | None]:
-    """The quantiles and the mean of a forecast of either kind.
-
-    Args:
-        forecast: samples (S, V, H) or {"quantiles": (Q, V, H), "mean": (V, H) or absent}.
-        shape: (V, H) that it must have.
-        levels: the Q levels.
-        what: how an error calls it.
-
-    Returns:
-        (Q, V, H), for samples (Q + 3, V, H) with the quantiles 0.025, 0.5 and 0.975 behind them; and the mean, (V, H)
-        or None.
-
-    Raises:
-        ValueError: another shape, another horizon, other variates, or neither kind.
-    """
-    if isinstance(forecast, Mapping):
-        if "quantiles" not in forecast or set(forecast) - {"quantiles", "mean"}:
-            raise ValueError(f'{what} must hold "quantiles" and may hold "mean", got {sorted(forecast)}')
-        quantiles = np.asarray(forecast["quantiles"])
-        _check_shape(quantiles, (len(levels), *shape), f"{what}: quantiles")
-        mean = forecast.get("mean")
-        if mean is not None:
-            mean = np.asarray(mean)
-            _check_shape(mean, shape, f"{what}: mean")
-        return quantiles, mean
-    samples = np.asarray(forecast)
-    if samples.dtype == object or samples.ndim != 3 or not len(samples):
-        raise ValueError(
-            f"{what} must be samples (samples, variates, horizon) or a dict with quantiles, "
-            f"got {type(forecast).__name__} of shape {samples.shape}"
-        )
-    _check_shape(samples, (len(samples), *shape), f"{what}: samples")
-    # NaN sorts to the end, behind the largest order statistic that is looked at: ask for it here.
-    if holds_nan(samples):
-        raise ValueError(f"{what} holds NaN")
-    return from_samples(samples, [*levels, LEFT, 0.5, RIGHT]), samples.mean(0, dtype=np.float64)
-
-
-def _check_shape(found: Array, wanted: tuple[int, ...], what: str) -> None:
-    if found.shape != wanted:
-        axes = "(levels or samples, variates, horizon)" if len(wanted) == 3 else "(variates, horizon)"
-        raise ValueError(f"{what} must have shape {wanted} {axes}, got {found.shape}")
-
-
-def _blocks(instances: Iterator[_Instance]) -> Iterator[list[_Instance]]:
-    """Runs of instances of one shape, up to a number of label points."""
-    block: list[_Instance] = []
-    points = 0
-    for one in instances:
-        fits = not block or (
-            one.labels.shape == block[0].labels.shape and len(one.quantiles) == len(block[0].quantiles)
-        )
-        if block and (points >= BLOCK_POINTS or not fits):
-            yield block
-            block, points = [], 0
-        block.append(one)
-        points += one.labels.size
-    if block:
-        yield block
 
 
 def evaluate(

@@ -24,9 +24,10 @@ from boom_bench.experiment.gluonts_check import gluonts_metrics
 from boom_bench.experiment.tiny_toto import train_toto
 from boom_bench.forecasters import Forecaster, fracast
 from boom_bench.forecasters.contract import for_task, forecast_window
+from boom_bench.instances import Forecast
 from boom_bench.leaderboard import format_table, leaderboard, load_results
 from boom_bench.leaderboard.results import FILE
-from boom_bench.metrics import Evaluator, Forecast
+from boom_bench.metrics import Evaluator
 from boom_bench.pooled import NAMES
 from boom_bench.run import run_benchmark
 from boom_bench.running.one_task import Scoring

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from boom_bench.config import PROTOCOL
-from boom_bench.metrics import Forecast
+from boom_bench.instances import Forecast
 from boom_bench.pooled import NAMES
 from boom_bench.tasks import Task
 from nips_common.runtime import require

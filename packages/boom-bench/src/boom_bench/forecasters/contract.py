@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from boom_bench.metrics import Forecast
+from boom_bench.instances import Forecast
 from boom_bench.quantiles import between_levels
 from boom_bench.tasks import Task, Window
 

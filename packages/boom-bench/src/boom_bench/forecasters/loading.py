@@ -13,7 +13,7 @@ from boom_bench.baselines import Drift, Naive, SeasonalNaive
 from boom_bench.forecasters.contract import Array, Forecaster, check_forecaster, for_task
 from boom_bench.forecasters.toto import official_toto, toto_ts
 from boom_bench.forecasters.univariate import chronos, fracast, statsforecast
-from boom_bench.metrics import Forecast
+from boom_bench.instances import Forecast
 from boom_bench.tasks import Task
 
 

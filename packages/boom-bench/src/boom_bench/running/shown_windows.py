@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from boom_bench.forecasters.contract import Forecaster, for_task, forecast_window
-from boom_bench.metrics import read_forecast
+from boom_bench.instances import read_forecast
 from boom_bench.quantiles import between_levels
 from boom_bench.running.one_task import Scoring, series_of
 from boom_bench.tasks import Task, split
