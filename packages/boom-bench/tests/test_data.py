@@ -121,6 +121,11 @@ def test_a_data_frame_gives_series_in_order_of_appearance_with_gaps_as_missing()
     np.testing.assert_array_equal(a.target, [[1, 2, np.nan, 3], [1, 4, np.nan, 3]])
 
 
+def test_nullable_numbers_are_missing_numbers() -> None:
+    b, a = from_dataframe(FRAME.assign(cpu=pd.array([2, None, 1, 3, 2], dtype="Int64")))
+    np.testing.assert_array_equal([b.target[0], a.target[0, :2]], [[1, 2], [np.nan, 2]])
+
+
 def test_target_columns_can_be_chosen_and_an_id_left_out() -> None:
     rows = FRAME[FRAME.item_id == "a"]
     (series,) = from_dataframe(rows, id_column=None, target_columns=["errors"])
@@ -129,7 +134,17 @@ def test_target_columns_can_be_chosen_and_an_id_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("step", "freq"),
-    [("10s", "10s"), ("5min", "5min"), ("1h", "h"), ("1D", "D"), ("7D", "W-MON"), ("MS", "MS"), ("YS", "YS")],
+    [
+        ("10s", "10s"),
+        ("5min", "5min"),
+        ("1h", "h"),
+        ("1D", "D"),
+        ("7D", "W-MON"),
+        ("MS", "M"),
+        ("YS", "Y"),
+        ("QE", "Q"),
+        ("2MS", "2M"),
+    ],
 )
 def test_the_frequency_is_the_commonest_step(step: str, freq: str) -> None:
     times = pd.date_range("2024-01-01", periods=6, freq=step)

@@ -165,6 +165,7 @@ def test_a_chronos_style_pipeline_forecasts_variate_by_variate(kind: type[Pipeli
 
 @pytest.mark.assets("fracast")
 def test_the_pretrained_fracast_beats_the_naive_forecast(hourly: Series, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     task = make_task(hourly, "short")
     forecaster = fracast()
     sparse = np.full((2, 100), np.nan)

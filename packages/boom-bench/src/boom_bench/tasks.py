@@ -56,7 +56,7 @@ class Task:
         return f"{self.series.item_id}/{frequency_class(self.series.freq)}/{self.term}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Window:
     """A test window; both arrays are views of the series.
 

@@ -57,7 +57,7 @@ def from_dataframe(
     ids = pd.Series("series", index=df.index) if id_column is None else df[id_column]
     if ids.isna().any():
         raise ValueError(f"column {id_column!r} is empty in row {int(np.flatnonzero(ids.isna())[0])}")
-    values = df[targets].to_numpy(dtype=np.float64)
+    values = df[targets].to_numpy(dtype=np.float64, na_value=np.nan)
     return _series(pd.Index(times), ids.astype(str), values, freq)
 
 
@@ -125,19 +125,21 @@ def infer_frequency(times: Any) -> str:
     """
     if len(times) < 2:
         raise ValueError("one timestamp has no frequency: give it (freq=...)")
-    steps, counts = np.unique(np.diff(times.to_numpy()), return_counts=True)
-    step = pd.Timedelta(steps[np.argmax(counts)]).total_seconds()
+    step = pd.Timedelta(_commonest(np.diff(times.to_numpy()))).total_seconds()
     if step >= 27.5 * 86400:  # months and longer have no fixed length
-        known = pd.infer_freq(pd.DatetimeIndex(times)) if len(times) >= 3 else None
-        if known is None:
-            raise ValueError("the timestamps have no frequency of their own: give it (freq=...)")
-        return str(known).split("-")[0]
+        months = int(_commonest(np.diff(pd.PeriodIndex(times, freq="M").asi8)))
+        return {1: "M", 3: "Q", 12: "Y"}.get(months, f"{months}M")
     if step == 7 * 86400:
         return f"W-{times[0].day_name()[:3].upper()}"
     for unit, seconds in _SECONDS.items():
         if step >= seconds and step % seconds == 0:
             return Frequency(int(step // seconds), unit).period
     raise ValueError(f"a step of {step} s is no frequency: give it (freq=...)")
+
+
+def _commonest(values: np.ndarray[Any, Any]) -> Any:
+    found, counts = np.unique(values, return_counts=True)
+    return found[np.argmax(counts)]
 
 
 def read_table(path: str | Path, **options: Any) -> Iterator[Series]:

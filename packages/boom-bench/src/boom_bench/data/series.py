@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from boom_bench.frequencies import parse_frequency
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """A series of one or more variates on a regular grid of time.
 

@@ -67,6 +67,8 @@ def check_sendable(forecaster: Forecaster) -> None:
 def _begin(forecaster: Forecaster, scoring: Scoring, threads: int) -> None:
     _HERE.update(forecaster=forecaster, scoring=scoring)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # what torch, imported later, takes
+    number = int(multiprocessing.current_process().name.rpartition("-")[2])
+    os.environ.setdefault("LOCAL_RANK", str(number - 1))  # the device "cuda" is then one GPU after the other
     parent = multiprocessing.parent_process()
     if parent is not None:  # a killed run must not leave its workers behind
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
