@@ -272,7 +272,7 @@ def test_forecasters_are_found_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert load_forecaster("drift") == Drift()
     monkeypatch.chdir(HERE)
     assert load_forecaster("example_forecasters:last_value").__name__ == "last_value"  # type: ignore[attr-defined]
-    made = load_forecaster("example_forecasters:Counting", ModelOptions(str(tmp_path)))
+    made = load_forecaster("example_forecasters:Meeting", ModelOptions(str(tmp_path)))
     assert made.folder == tmp_path  # type: ignore[attr-defined]
     assert str(HERE) not in sys.path
 

@@ -182,7 +182,7 @@ def test_breakdowns_count_a_configuration_in_each_of_its_domains(make_results: M
     names = ["a/Short/short", "b/Medium/short"]
     results = make_results({"seasonalnaive": [(1, 1, 1), (1, 1, 1)], "x": [(2, 3, 1), (8, 3, 1)]}, names)
     properties: dict[str, Any] = {
-        "a": SeriesProperties(("Database", "Security"), "Short", 1, "short", "gauge"),
+        "a": SeriesProperties(["Database", "Security"], "Short", 1, "short", "gauge"),
         "b": {"domain": "Database", "frequency": "Medium", "num_variates": 1, "term": "short", "type": "rate"},
     }
     found = breakdown(results, by=("domain", "type", "frequency", "full_benchmark"), properties=properties)
@@ -208,6 +208,11 @@ def test_intervals_hold_the_mean_shrink_with_data_and_follow_the_seed(published:
         whole.loc["toto", "high"] - whole.loc["toto", "low"]
     )
     pd.testing.assert_frame_equal(whole, bootstrap_ci(scaled, n_resamples=200))
+    assert bootstrap_ci(published, n_resamples=5).notna().all().all()  # invalid values are replaced here too
+    with pytest.raises(ValueError, match="leaves a model without a value"):
+        bootstrap_ci(scaled.assign(**{MASE: NAN}))
+    with pytest.raises(ValueError, match="level must be between 0 and 1"):
+        bootstrap_ci(scaled, level=95)
 
 
 def test_win_rate_and_skill_score(make_results: Make) -> None:

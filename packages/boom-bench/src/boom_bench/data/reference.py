@@ -25,7 +25,7 @@ def _facts() -> dict[str, Any]:
 @cache
 def _properties() -> dict[str, SeriesProperties]:
     return {
-        name: SeriesProperties(tuple(domain), frequency, variates, term, kind)
+        name: SeriesProperties(domain, frequency, variates, term, kind)
         for name, (domain, frequency, variates, term, kind) in _facts()["series"].items()
     }
 

@@ -72,7 +72,7 @@ class SeriesProperties(NamedTuple):
         type: gauge, rate, distribution or count.
     """
 
-    domain: tuple[str, ...]
+    domain: list[str]
     frequency: str
     num_variates: int
     term: str

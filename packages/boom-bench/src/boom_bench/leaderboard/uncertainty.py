@@ -8,22 +8,26 @@ import pandas as pd
 from boom_bench.config import BASELINE, CRPS, MASE, PROTOCOL, check_whole
 from boom_bench.leaderboard.configurations import Array, ResultMatrix
 from boom_bench.leaderboard.ranks import ranks
-from boom_bench.leaderboard.scaling import shifted_gmeans
+from boom_bench.leaderboard.scaling import Invalid, impute, shifted_gmeans
 
 _AT_ONCE = 100  # resamples; bounds the memory
 
 
-def _valid(matrix: ResultMatrix, metric: str) -> Array:
-    values = matrix.values(metric)
-    if bad := np.argwhere(~np.isfinite(values)).tolist():
-        model, name = matrix.models[bad[0][0]], matrix.configurations[bad[0][1]]
-        raise ValueError(f"{len(bad)} values of {metric} are NaN or infinite, the first of {model} in {name}: "
-                         "scale_by_baseline replaces them")  # fmt: skip
-    return values
+def _valid(matrix: ResultMatrix, metric: str, invalid: Invalid) -> Array:
+    values, keep, _ = impute(matrix, [metric], invalid)
+    if not keep.any() or np.isnan(values[metric]).any():
+        raise ValueError(f"invalid={invalid!r} leaves a model without a value of {metric}")
+    return values[metric]
 
 
 def bootstrap_ci(
-    results: pd.DataFrame, *, metric: str = MASE, n_resamples: int = 1000, level: float = 0.95, seed: int = 0
+    results: pd.DataFrame,
+    *,
+    metric: str = MASE,
+    n_resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+    invalid: Invalid = "column_mean",
 ) -> pd.DataFrame:
     """Percentile intervals of each model's shifted geometric mean.
 
@@ -35,18 +39,19 @@ def bootstrap_ci(
         n_resamples: how often.
         level: coverage, between 0 and 1.
         seed: of the draws.
+        invalid: what becomes of NaN and infinite values, as for `leaderboard`.
 
     Returns:
         Index model, columns ``low`` and ``high``.
 
     Raises:
-        ValueError: a value out of range, an invalid metric value, what `ResultMatrix` refuses.
+        ValueError: a value out of range, a model without a valid value, what `ResultMatrix` refuses.
     """
     check_whole("n_resamples", n_resamples)
     if not 0 < level < 1:
         raise ValueError(f"level must be between 0 and 1, got {level!r}")
     matrix = ResultMatrix.of(results, [metric])
-    values = _valid(matrix, metric)
+    values = _valid(matrix, metric, invalid)
     shifted_gmeans(values)  # refuses what has no logarithm
     with np.errstate(divide="ignore"):
         logs = np.log(values + PROTOCOL.epsilon)
@@ -60,7 +65,7 @@ def bootstrap_ci(
     return pd.DataFrame({"low": low, "high": high}, index=pd.Index(matrix.models, name="model"))
 
 
-def win_rate(results: pd.DataFrame, *, metric: str = CRPS) -> pd.Series:
+def win_rate(results: pd.DataFrame, *, metric: str = CRPS, invalid: Invalid = "column_mean") -> pd.Series:
     """Share of the comparisons with the other models that each model wins; ties count half.
 
     Raises:
@@ -70,7 +75,7 @@ def win_rate(results: pd.DataFrame, *, metric: str = CRPS) -> pd.Series:
     models = len(matrix.models)
     if models < 2:
         raise ValueError(f"a win rate compares models, got {models}")
-    rate = (models - ranks(_valid(matrix, metric)).mean(1)) / (models - 1)
+    rate = (models - ranks(_valid(matrix, metric, invalid)).mean(1)) / (models - 1)
     return pd.Series(rate, index=pd.Index(matrix.models, name="model"))
 
 
@@ -81,7 +86,7 @@ def skill_score(scaled: pd.DataFrame, *, baseline: str = BASELINE, metric: str =
         ValueError: results that are not scaled (the baseline is not 1 everywhere), what `ResultMatrix` refuses.
     """
     matrix = ResultMatrix.of(scaled, [metric])
-    values = _valid(matrix, metric)
+    values = _valid(matrix, metric, "column_mean")
     if not (values[matrix.position(baseline)] == 1).all():
         raise ValueError(f"{metric} of {baseline} is not 1 everywhere: scale_by_baseline first")
     return pd.Series(1 - shifted_gmeans(values), index=pd.Index(matrix.models, name="model"))
