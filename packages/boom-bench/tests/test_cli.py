@@ -189,5 +189,10 @@ def test_horizons_that_do_not_fit_and_unknown_windows_are_named(
     assert call(*arguments, "--terms", "long") == 2
     assert "web (long): 600 points leave no history" in capsys.readouterr().err
     assert call(*arguments, "--horizon", 600) == 2
+    assert not (tmp_path / "r").exists()
+    assert call(*arguments, "--horizon", 48, "--limit", 1, "--restart") == 0
+    assert call(*arguments, "--horizon", 24) == 2
+    assert "was begun with horizon=48, this run has 24" in capsys.readouterr().err
+    arguments.append("--restart")
     assert call(*arguments, "--horizon", 24, "--show", "web/Medium/long") == 2
     assert "--show web/Medium/long: no such configuration" in capsys.readouterr().err

@@ -210,6 +210,8 @@ def test_a_forecast_that_does_not_fit_names_its_configuration_and_keeps_what_is_
         ({"gpus_per_job": -1}, ValueError, "gpus_per_job"),
         ({"quantile_levels": (0.9, 0.1)}, ValueError, "rise"),
         ({"out_csv": "results"}, ValueError, ".csv"),
+        ({"tasks": []}, ValueError, "no configuration"),
+        ({"forecaster": lambda *_: None, "jobs": 2}, ValueError, "cannot be sent to other processes"),
     ],
 )
 def test_arguments_out_of_range_are_refused_before_anything_is_written(
@@ -227,11 +229,6 @@ def test_arguments_out_of_range_are_refused_before_anything_is_written(
 def test_two_tasks_of_one_name_are_refused(tasks: list[Task], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"two tasks are called '{tasks[0].name}'"):
         run_benchmark(Naive(), [tasks[0], tasks[0]], tmp_path / "m" / "r.csv")
-
-
-def test_what_cannot_be_sent_to_other_processes_is_refused(tasks: list[Task], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be sent to other processes"):
-        run_benchmark(lambda *_: None, tasks, tmp_path / "m" / "r.csv", jobs=2)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The protocol's constants (arXiv 2505.14766, section 4 of the released evaluation), validated on construction."""
+"""The protocol's constants, those of the released evaluation of arXiv 2505.14766, validated on construction."""
 
 from __future__ import annotations
 

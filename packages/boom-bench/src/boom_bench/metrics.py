@@ -1,4 +1,4 @@
-"""MASE, CRPS and the nine other metrics of BOOM (section 3.3 of the protocol), equal to gluonts' and much faster.
+"""MASE, CRPS and the nine other metrics of BOOM (arXiv 2505.14766), equal to gluonts' and much faster.
 
 Everything in a configuration is pooled: items x windows x variates x steps. An instance is one window of one series.
 """

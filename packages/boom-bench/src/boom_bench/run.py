@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import pandas as pd
 import typer
@@ -18,7 +18,7 @@ from boom_bench.data.opening import open_data
 from boom_bench.forecasters.contract import Forecaster, check_forecaster
 from boom_bench.forecasters.loading import KNOWN, ModelOptions, NamedForecaster
 from boom_bench.leaderboard.results import FILE, read_results
-from boom_bench.running.executors import Executor, in_processes, in_this_process, on_ray
+from boom_bench.running.executors import Executor, check_sendable, in_processes, in_this_process, on_ray
 from boom_bench.running.one_task import Scoring
 from boom_bench.running.results_log import ResultsLog, check_results_path
 from boom_bench.running.shown_windows import show_window, write_windows
@@ -41,6 +41,7 @@ def run_benchmark(
     gpus_per_job: float = 0.0,
     quantile_levels: Sequence[float] = PROTOCOL.quantile_levels,
     sort_quantiles: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> pd.DataFrame:
     """Scores a forecaster on configurations; one row of the results file for each, as it finishes.
 
@@ -56,6 +57,8 @@ def run_benchmark(
         gpus_per_job: of each Ray actor.
         quantile_levels: levels that CRPS averages over.
         sort_quantiles: make crossing quantiles monotone.
+        settings: what else the rows of the file share, such as a checkpoint's name; kept in run.json and compared when
+            a run is resumed.
 
     Returns:
         All rows of the file, with the column ``model``.
@@ -70,9 +73,13 @@ def run_benchmark(
     check_results_path(path)
     scoring = Scoring(path.resolve().parent.name, check_whole("context", context), check_levels(quantile_levels),
                       sort_quantiles)  # fmt: skip
-    execute = choose_executor(jobs, backend, gpus_per_job)
-    with ResultsLog(path, scoring.settings(), resume=resume) as results:
-        for row in execute(forecaster, scoring, _open_tasks(tasks, results.done)):
+    execute = choose_executor(forecaster, jobs, backend, gpus_per_job)
+    stream = iter(tasks)
+    if (first := next(stream, None)) is None:  # before anything is written: data that cannot be read end here
+        raise ValueError("there is no configuration to run")
+    shared = {**scoring.settings(), **(settings or {})}
+    with ResultsLog(path, shared, resume=resume) as results:
+        for row in execute(forecaster, scoring, _open_tasks(chain([first], stream), results.done)):
             results.add(row)
             log.info("%s: MASE %.3f, CRPS %.3f", row["dataset"], *_scores(row))
     return read_results(path, scoring.model)
@@ -82,20 +89,22 @@ def _scores(row: dict[str, Any]) -> tuple[float, float]:
     return row["eval_metrics/MASE[0.5]"], row["eval_metrics/mean_weighted_sum_quantile_loss"]
 
 
-def choose_executor(jobs: int, backend: str, gpus_per_job: float = 0.0) -> Executor:
+def choose_executor(forecaster: Forecaster, jobs: int, backend: str, gpus_per_job: float = 0.0) -> Executor:
     """Where configurations run.
 
     Raises:
-        ValueError: an unknown backend, fewer than one job, a negative share of a GPU.
+        ValueError: an unknown backend, fewer than one job, a negative share of a GPU, a forecaster that cannot be sent.
+        ImportError: Ray is missing; names the extra.
     """
     check_whole("jobs", jobs)
     if backend not in get_args(Backend):
         raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, got {backend!r}")
     if gpus_per_job < 0:
         raise ValueError(f"gpus_per_job must be at least 0, got {gpus_per_job}")
-    if backend == "ray":
-        return on_ray(jobs, gpus_per_job)
-    return in_this_process if jobs == 1 else in_processes(jobs)
+    if backend == "processes" and jobs == 1:
+        return in_this_process
+    check_sendable(forecaster)
+    return on_ray(jobs, gpus_per_job) if backend == "ray" else in_processes(jobs)
 
 
 def _open_tasks(tasks: Iterable[Task], done: set[str]) -> Iterator[Task]:
@@ -177,9 +186,17 @@ def command(
     named = NamedForecaster(model, options)
     named.load()  # before any work
     rows = run_benchmark(
-        named, tasks(), out / FILE, context=context, resume=not restart, jobs=jobs, backend=backend,  # type: ignore[arg-type]
-        gpus_per_job=gpus_per_job, sort_quantiles=sort_quantiles,
-    )  # fmt: skip
+        named,
+        tasks(),
+        out / FILE,
+        context=context,
+        resume=not restart,
+        jobs=jobs,
+        backend=cast(Backend, backend),
+        gpus_per_job=gpus_per_job,
+        sort_quantiles=sort_quantiles,
+        settings={"model": model, "checkpoint": checkpoint, "samples": samples, "horizon": horizon, "season": season},
+    )
     if show:
         _keep(show, tasks(), named, Scoring(out.resolve().name, context, sort_quantiles=sort_quantiles), out)
     typer.echo(json.dumps({"configurations": len(rows), "results": str(out / FILE)}))

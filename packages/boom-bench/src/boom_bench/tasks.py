@@ -1,4 +1,4 @@
-"""Configurations of the benchmark: horizon, test windows and season of a series in a term (section 3.2)."""
+"""Configurations of the benchmark: horizon, test windows and season of a series in a term."""
 
 from __future__ import annotations
 

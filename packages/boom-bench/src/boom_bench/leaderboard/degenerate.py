@@ -1,4 +1,4 @@
-"""The degenerate part: (almost) constant series, on which a ratio to the baseline says nothing (step 2)."""
+"""The degenerate part: (almost) constant series, on which a ratio to the baseline says nothing (step 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakdowns of the main part (step 7): the same scores by term, metric type, domain or frequency."""
+"""Breakdowns of the main part (step 6): the same scores by term, metric type, domain or frequency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mean ranks (step 6): in each configuration models are ranked by CRPS, best first."""
+"""Mean ranks (step 5): in each configuration models are ranked by CRPS, best first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From metrics to scores: invalid values, division by the baseline, the shifted geometric mean (steps 3 to 5)."""
+"""From metrics to scores: invalid values, division by the baseline, the shifted geometric mean (steps 2 to 4)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def leaderboard(
     nan_is_degenerate: bool | None = None,
     boomlet: bool = False,
 ) -> pd.DataFrame:
-    """Aggregates results as the benchmark does (section 3.4).
+    """Aggregates results as the benchmark does (steps 1 to 5).
 
     Args:
         results: rows with ``model``, ``dataset``, MASE, CRPS and MAE; every model has the same configurations.

@@ -33,7 +33,6 @@ def in_processes(jobs: int) -> Executor:
     """An executor of ``jobs`` processes of this machine, each with the forecaster in its own memory."""
 
     def execute(forecaster: Forecaster, scoring: Scoring, tasks: Iterable[Task]) -> Iterator[Row]:
-        check_sendable(forecaster)
         context = multiprocessing.get_context("spawn")  # forking would break threads of numpy and torch
         threads = max(1, (os.cpu_count() or 1) // jobs)
         pool = ProcessPoolExecutor(jobs, context, _begin, (forecaster, scoring, threads))
@@ -90,11 +89,13 @@ def on_ray(jobs: int, gpus_per_job: float = 0.0) -> Executor:
     Args:
         jobs: actors; each holds the forecaster and scores one configuration at a time.
         gpus_per_job: of each actor.
+
+    Raises:
+        ImportError: Ray is missing; names the extra.
     """
+    ray = require("ray", "boom-bench[ray]")
 
     def execute(forecaster: Forecaster, scoring: Scoring, tasks: Iterable[Task]) -> Iterator[Row]:
-        ray = require("ray", "boom-bench[ray]")
-        check_sendable(forecaster)
         started = not ray.is_initialized()
         if started:
             local = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": jobs, "include_dashboard": False}

@@ -66,10 +66,11 @@ class ResultsLog:
     def _check_settings(self) -> None:
         if not self._settings_file.is_file():
             return  # an official file, or one of another program: only its columns are checked
-        for name, value in read_json(self._settings_file).items():
-            if self.settings.get(name) != value:
+        begun = read_json(self._settings_file)
+        for name in sorted({*begun, *self.settings}):
+            if begun.get(name) != self.settings.get(name):
                 raise ValueError(
-                    f"{self.path} was begun with {name}={value!r}, this run has {self.settings.get(name)!r}: "
+                    f"{self.path} was begun with {name}={begun.get(name)!r}, this run has {self.settings.get(name)!r}: "
                     "use the same, another folder, or begin anew (resume=False, --restart)"
                 )
 
