@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,23 @@ def test_one_door_opens_every_kind(boom_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="accepted are a folder of BOOM"):
         open_data(tmp_path / "empty")
+
+
+def test_a_data_set_of_the_hub_is_read_from_its_local_copy(
+    boom_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    copy = tmp_path / "datasets--Datadog--BOOM"
+    (copy / "refs").mkdir(parents=True)
+    (copy / "refs" / "main").write_text("0123abcd")
+    shutil.copytree(boom_folder, copy / "snapshots" / "0123abcd")
+    assert len(list(open_data("hf:Datadog/BOOM"))) == 4
+    assert len(list(open_data("hf:Datadog/BOOM", boomlet=True))) == 2
+    with pytest.raises(OSError):
+        open_data("hf:Datadog/absent")
+    with pytest.raises(ValueError, match="hf:a/b/c"):
+        open_data("hf:a/b/c")
 
 
 def test_variates_become_series_of_their_own(hourly: Series) -> None:

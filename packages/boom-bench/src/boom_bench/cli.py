@@ -195,7 +195,7 @@ def breakdown_command(
 
 @app.command("describe")
 def describe_command(
-    data: Annotated[Path, typer.Argument(help="Folder or file of series.")],
+    data: Annotated[Path, typer.Argument(help="Folder or file of series, or hf:NAME.")],
     id_column: Annotated[str, typer.Option(help="Tables: names the series.")] = "item_id",
     timestamp: Annotated[str, typer.Option(help="Tables: the column of times.")] = "timestamp",
     targets: Annotated[str | None, typer.Option(help="Tables: the variates, such as cpu,latency.")] = None,

@@ -142,7 +142,8 @@ def command(
     model: Annotated[str, typer.Option("--model", help=f"{', '.join(KNOWN)}, or your module:object.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the results, named after the model.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Folder or file of series; default: environment variable BOOM.")
+        Path | None,
+        typer.Option("--data", help="Folder or file of series, or hf:NAME; default: environment variable BOOM."),
     ] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Folder or hub id of the model's weights.")] = None,
     boomlet: Annotated[bool, typer.Option("--boomlet", help="Only BOOMLET's 32 series.")] = False,

@@ -12,6 +12,7 @@ from pathlib import Path
 from boom_bench.data.arrow import from_arrow
 from boom_bench.data.reference import boomlet_series
 from boom_bench.data.series import Series
+from nips_common.runtime import require
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,23 @@ def boom_root(root: str | Path | None = None) -> Path:
             f"{chosen}: no such folder" + ("" if root is not None else " (environment variable BOOM)")
         )
     return Path(chosen)
+
+
+def from_hub(repository: str) -> Path:
+    """The local copy of a data set of the Hugging Face hub, downloaded where it is not there yet.
+
+    Args:
+        repository: such as "Datadog/BOOM".
+
+    Raises:
+        ImportError: huggingface_hub is missing; names the extra.
+        OSError: it can be neither found nor downloaded.
+    """
+    hub = require("huggingface_hub", "boom-bench[hub]")
+    try:
+        return Path(hub.snapshot_download(repository, repo_type="dataset"))
+    except ValueError as error:  # a name that cannot be one
+        raise ValueError(f"hf:{repository}: {error}") from None
 
 
 def series_folders(root: Path) -> list[Path]:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from boom_bench.data.arrow import arrow_files, read_arrow
-from boom_bench.data.boom import load_boom, load_boomlet, series_folders
+from boom_bench.data.boom import from_hub, load_boom, load_boomlet, series_folders
 from boom_bench.data.frames import read_table
 from boom_bench.data.series import Series
 
+HUB = "hf:"
 TABLES = (".csv", ".csv.gz", ".parquet")
 
 
@@ -19,7 +20,8 @@ def open_data(path: str | Path | None, *, boomlet: bool = False, **options: Any)
 
     Args:
         path: a folder of BOOM (a folder a series), a folder of `datasets.save_to_disk`, an Arrow, CSV or Parquet file,
-            or a folder of such files; None = the environment variable BOOM.
+            or a folder of such files; ``hf:`` and a name, such as hf:Datadog/BOOM, for a data set of the hub; None =
+            the environment variable BOOM.
         boomlet: only the 32 series of BOOMLET.
         options: of `from_dataframe`, for tables.
 
@@ -27,6 +29,8 @@ def open_data(path: str | Path | None, *, boomlet: bool = False, **options: Any)
         FileNotFoundError: there is nothing that can be read; says what is accepted.
         ValueError: what the readers refuse; names the file.
     """
+    if path is not None and str(path).startswith(HUB):
+        path = from_hub(str(path).removeprefix(HUB))
     if boomlet:
         return load_boomlet(path)
     if path is None:
@@ -43,5 +47,5 @@ def open_data(path: str | Path | None, *, boomlet: bool = False, **options: Any)
         return read_arrow(place) if place.suffix == ".arrow" else read_table(place, **options)
     raise FileNotFoundError(
         f"{place}: no such data; accepted are a folder of BOOM, a folder of datasets.save_to_disk, "
-        "and .arrow, .csv, .csv.gz and .parquet files or a folder of them"
+        ".arrow, .csv, .csv.gz and .parquet files or a folder of them, and hf:NAME for a data set of the hub"
     )
