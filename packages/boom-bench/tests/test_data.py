@@ -223,8 +223,8 @@ def test_one_door_opens_every_kind(boom_folder: Path, tmp_path: Path) -> None:
 def test_a_data_set_of_the_hub_is_read_from_its_local_copy(
     boom_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hub = pytest.importorskip("huggingface_hub")
-    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     copy = tmp_path / "datasets--Datadog--BOOM"
     (copy / "refs").mkdir(parents=True)
     (copy / "refs" / "main").write_text("0123abcd")
