@@ -1,0 +1,1 @@
+"""Scoring configurations, the growing results file, and where the work is done."""
