@@ -126,9 +126,7 @@ def test_every_stage_of_a_model_equals_the_reference(golden: SimpleNamespace, lo
     golden.assert_golden(output.distribution.mean, data["out.norm_mean"])
     golden.assert_golden(output.distribution.mean * output.scale + output.loc, data["out.mean"])
     golden.assert_golden(output.distribution.log_prob(data["out.scaled_targets"]), data["out.log_prob"])
-    golden.assert_golden(
-        CompositeLoss()(output.distribution, data["out.scaled_targets"]), data["out.loss_elementwise"]
-    )
+    golden.assert_golden(CompositeLoss()(output.distribution, data["out.scaled_targets"]), data["out.loss_elementwise"])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -136,9 +134,7 @@ def test_the_loss_and_its_gradients_equal_the_reference(golden: SimpleNamespace,
     data, info, model = golden.tensors(f"{name}.io"), golden.values(f"{name}.info"), load_model(name)
     exogenous = info["num_exogenous"]
     output = model(data["in.series"], data["in.padding_mask"].bool(), data["in.id_mask"], num_exogenous=exogenous)
-    loss = next_patch_loss(
-        output, data["in.targets"], data["in.targets_padding_mask"].bool(), num_exogenous=exogenous
-    )
+    loss = next_patch_loss(output, data["in.targets"], data["in.targets_padding_mask"].bool(), num_exogenous=exogenous)
     torch.testing.assert_close(loss, data["out.loss_mean"], rtol=1e-4, atol=0)
     loss.backward()
     norms = {name: parameter.grad.norm() for name, parameter in model.named_parameters()}
@@ -157,3 +153,71 @@ def test_fused_feed_forward_names_load_to_the_same_model(
     assert all(torch.equal(tensor, plain.state_dict()[name]) for name, tensor in fused.state_dict().items())
     series = golden.tensors("mixture_last.io")["in.series"]
     assert torch.equal(fused(series).distribution.mean, plain(series).distribution.mean)
+
+
+def test_extreme_values_are_replaced_as_in_the_reference(golden: SimpleNamespace) -> None:
+    data = golden.tensors("helpers")
+    assert torch.equal(toto_ts.replace_extreme_values(data["extreme.in"]), data["extreme.out"])
+
+
+def forecast_inputs(data: dict[str, Tensor], exogenous: int) -> tuple[toto_ts.MaskedTimeseries, dict[str, Any]]:
+    series = data["fc.series"]
+    inputs = toto_ts.MaskedTimeseries(
+        series,
+        data["fc.padding_mask"].bool(),
+        data["fc.id_mask"],
+        torch.zeros_like(series, dtype=torch.int64),
+        torch.ones(series.shape[:2], dtype=torch.int64),
+        exogenous,
+    )
+    return inputs, {"future_exogenous": data["fc.future_exogenous"]} if exogenous else {}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("use_kv_cache", [True, False])
+def test_the_forecast_mean_equals_the_uncached_reference_with_and_without_cache(
+    golden: SimpleNamespace, load_model: Any, name: str, use_kv_cache: bool
+) -> None:
+    data, info = golden.tensors(f"{name}.io"), golden.values(f"{name}.info")
+    inputs, known = forecast_inputs(data, info["num_exogenous"])
+    forecaster = toto_ts.TotoForecaster(load_model(name), fill="zero")
+    forecast = forecaster.forecast(inputs, info["horizon"], num_samples=None, use_kv_cache=use_kv_cache, **known)
+    golden.assert_golden(forecast.mean, data["fc.out.mean_nokv"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_moving_centre_reproduces_the_cached_reference(golden: SimpleNamespace, load_model: Any, name: str) -> None:
+    data, info = golden.tensors(f"{name}.io"), golden.values(f"{name}.info")
+    inputs, known = forecast_inputs(data, info["num_exogenous"])
+    forecaster = toto_ts.TotoForecaster(load_model(name), fill="zero", xpos_center="per_call")
+    golden.assert_golden(
+        forecaster.forecast(inputs, info["horizon"], num_samples=None, **known).mean, data["fc.out.mean_kv"]
+    )
+
+
+@pytest.mark.parametrize("name", ["gluonts_predictor_1d", "gluonts_predictor_3d"])
+def test_the_gluonts_predictor_equals_the_reference(golden: SimpleNamespace, load_model: Any, name: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("gluonts")
+    data, info = golden.tensors(name), golden.values(name)
+    forecaster = toto_ts.TotoForecaster(load_model(info["model"]), fill="zero")
+    predictor = toto_ts.TotoPredictor(
+        forecaster,
+        info["horizon"],
+        info["context_length"],
+        num_samples=None,
+        use_kv_cache=False,
+        missing="zero",
+    )
+    start = pandas.Period(info["start"], freq=info["freq"])
+    series = [data[f"series_{i}"].numpy() for i in range(len(info["lengths"]))]
+    entries = [
+        {"start": start, "item_id": f"item {i}", "target": target[0] if info["dim"] == 1 else target}
+        for i, target in enumerate(series)
+    ]
+    forecasts = list(predictor.predict(entries))
+    assert [forecast.item_id for forecast in forecasts] == [f"item {i}" for i in range(len(series))]
+    for i, forecast in enumerate(forecasts):
+        assert list(forecast.samples.shape) == data[f"samples_shape_{i}"].tolist()
+        golden.assert_golden(torch.from_numpy(forecast.mean), data[f"mean_{i}"])
+    assert forecasts[-1].start_date == pandas.Period(info["last_forecast_start"], freq=info["freq"])

@@ -34,13 +34,14 @@ class Attention(nn.Module):
     def _heads(self, features: Tensor) -> Tensor:
         """`(..., parts * D)` -> `(parts, ..., heads, head_dim)`."""
         width = self.wO.in_features
-        parts = features.unflatten(-1, (features.shape[-1] // width, width // self.num_heads, self.num_heads))
+        parts: Tensor = features.unflatten(-1, (features.shape[-1] // width, width // self.num_heads, self.num_heads))
         return parts.movedim(-3, 0).transpose(-1, -2)
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        return functional.scaled_dot_product_attention(
+        attended: Tensor = functional.scaled_dot_product_attention(
             query, key.to(query.dtype), value.to(query.dtype), mask, self.dropout if self.training else 0.0, is_causal
         )
+        return attended
 
 
 class TimeAttention(Attention):

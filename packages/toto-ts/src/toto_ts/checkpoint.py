@@ -1,4 +1,4 @@
-"""Model folders in the published layout: ``config.json`` and ``model.safetensors``, plain or fused feed-forward names."""
+"""Model folders as published: ``config.json`` and ``model.safetensors``, plain or fused feed-forward names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known-future (exogenous) variates: the one shift that training and inference share (official code 0.2, not in the paper).
+"""Known-future (exogenous) variates: the one shift that training and inference share (official code, not in the paper).
 
 The model predicts the patch after the one it reads, so an exogenous variate is given one patch early: the position that
 predicts a patch holds that patch's exogenous values.

@@ -1,9 +1,9 @@
 """Keys and values of the time blocks: those of the context once for all samples, those of generated patches per sample.
 
-The context is the same for every sample, so its keys and values are computed and stored once, `(batch * variates, heads,
-tokens, head_dim)` a block; only generated patches are stored per sample. Attention over both parts is exact. Keys are
-stored rotated and scaled, so that the centre of the xPos scale must stay the same for cached decoding to equal decoding
-without a cache ("fixed"); the official code moves it in each call ("per_call", for its published numbers).
+The context is the same for every sample, so its keys and values are computed and stored once, as `(batch * variates,
+heads, tokens, head_dim)` a block; only generated patches are stored per sample. Attention over both parts is exact.
+Keys are stored rotated and scaled, so that the centre of the xPos scale must stay the same for cached decoding to equal
+decoding without a cache ("fixed"); the official code moves it in each call ("per_call", for its published numbers).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LayerCache:
         return self.context
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Append one token per sample, each `(samples * rows, heads, 1, head_dim)`, and attend over all tokens so far."""
+        """Append one token per sample, `(samples * rows, heads, 1, head_dim)`, and attend over all tokens so far."""
         if self.context is None:
             raise ValueError("the first call with a cache must be the whole context")
         rows, heads, _, head_dim = self.context[0].shape

@@ -1,4 +1,4 @@
-"""The training objective: lambda NLL + (1 - lambda) robust loss, element by element in normalised space (paper, section 3)."""
+"""The training objective in normalised space: lambda NLL + (1 - lambda) robust loss (paper, section 3)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class PatchEmbedding(nn.Module):
                 f"a patch may not span two groups: id_mask changes within patch {patch} of variate {variate}, "
                 f"batch entry {batch}"
             )
-        return first
+        return cast(Tensor, first)
 
 
 def make_scaler(config: TotoConfig) -> Scaler:
@@ -135,7 +135,7 @@ class TotoBackbone(nn.Module):
         if labelled:
             x = torch.cat([self._labels(x, num_exogenous), x], 2)
             ids = torch.cat([ids[:, :, :1], ids], 2)
-        x = self.transformer(x, ids, cache, keep_last=keep_last)
+        x = cast(Tensor, self.transformer(x, ids, cache, keep_last=keep_last))
         return x[:, :, 1:] if labelled and not keep_last else x
 
     def _labels(self, x: Tensor, num_exogenous: int) -> Tensor:
@@ -145,11 +145,10 @@ class TotoBackbone(nn.Module):
         batch, variates, _, width = x.shape
         labels = torch.stack([self.target_variate_label, self.exogenous_variate_label])
         kinds = (torch.arange(variates, device=x.device) >= variates - num_exogenous).long()
-        return normalize(labels, dim=-1)[kinds].view(1, variates, 1, width).expand(batch, -1, -1, -1)
+        unit = normalize(labels, dim=-1)
+        return unit[kinds].view(1, variates, 1, width).expand(batch, -1, -1, -1)
 
-    def scale(
-        self, series: Tensor, padding_mask: Tensor, prefix_length: int | None, cache: KVCache | None
-    ) -> Scaled:
+    def scale(self, series: Tensor, padding_mask: Tensor, prefix_length: int | None, cache: KVCache | None) -> Scaled:
         """Normalise new steps, going on from the cache's statistics if there are any."""
         if cache is not None and cache.scaler_state is not None:
             result, cache.scaler_state = self.scaler.extend(cache.scaler_state, series, padding_mask)
@@ -192,7 +191,9 @@ class Toto(nn.Module):
         self.config = config
         self.model = TotoBackbone(config)
         if config.use_memory_efficient_attention:
-            log.info("use_memory_efficient_attention has no effect: attention is torch's own scaled_dot_product_attention")
+            log.info(
+                "use_memory_efficient_attention has no effect: attention is torch's own scaled_dot_product_attention"
+            )
 
     def enable_variate_labels(self) -> None:
         """Add the labels that tell exogenous variates from targets (standard normal); nothing if they exist."""
@@ -240,7 +241,8 @@ class Toto(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         if series.ndim != 3 or 0 in series.shape or not series.is_floating_point():
             raise ValueError(
-                f"series must be floating-point values (batch, variates, time), got {series.dtype} {tuple(series.shape)}"
+                "series must be floating-point values (batch, variates, time), "
+                f"got {series.dtype} {tuple(series.shape)}"
             )
         shape, patch = series.shape, self.config.patch_size
         if shape[-1] % patch:
@@ -248,7 +250,9 @@ class Toto(nn.Module):
         if padding_mask is None:
             padding_mask = torch.ones_like(series, dtype=torch.bool)
         if padding_mask.shape != shape:
-            raise ValueError(f"padding_mask must have the series' shape {tuple(shape)}, got {tuple(padding_mask.shape)}")
+            raise ValueError(
+                f"padding_mask must have the series' shape {tuple(shape)}, got {tuple(padding_mask.shape)}"
+            )
         if id_mask is None:
             id_mask = torch.zeros((*shape[:2], 1), dtype=torch.long, device=series.device)
         if id_mask.shape not in (shape, (*shape[:2], 1)):
@@ -256,7 +260,9 @@ class Toto(nn.Module):
                 f"id_mask must be {tuple(shape)} or {(*shape[:2], 1)}, as the series is, got {tuple(id_mask.shape)}"
             )
         if not 0 <= num_exogenous < shape[1]:
-            raise ValueError(f"num_exogenous must be between 0 and {shape[1] - 1} of {shape[1]} variates, got {num_exogenous}")
+            raise ValueError(
+                f"num_exogenous must be between 0 and {shape[1] - 1} of {shape[1]} variates, got {num_exogenous}"
+            )
         missing = series.isnan()
         return series.masked_fill(missing, 0), padding_mask.bool() & ~missing, id_mask.expand(shape)
 

@@ -1,7 +1,7 @@
 """The output of Toto: a Student-T, or a mixture of them, for each predicted time step (paper, section 3).
 
-Between `unembed` (D -> P D) and the heads (D -> K) stands no nonlinearity, so that for prediction both are one linear map
-(:func:`composed_projection`), an eighth of the work at the released size.
+Between `unembed` (D -> P D) and the heads (D -> K) stands no nonlinearity, so that for prediction both are one linear
+map (:func:`composed_projection`), an eighth of the work at the released size.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StudentTParameters(NamedTuple):
 
 
 def parameters(df: Tensor, loc: Tensor, scale: Tensor, logits: Tensor | None) -> StudentTParameters:
-    """df = 2 + max(softplus(df), eps), scale = max(softplus(scale), eps), pi = softmax(logits).
+    """Apply df = 2 + max(softplus(df), eps), scale = max(softplus(scale), eps), pi = softmax(logits).
 
     Args:
         df: `(..., K)` projection; half precision is widened to float32, where eps is that of the tensor's own dtype.
@@ -144,7 +144,8 @@ class ComposedProjection(NamedTuple):
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """`(..., D)` of one patch -> `(..., P, k)`, each predicted time step's projections."""
-        return functional.linear(hidden, self.weight, self.bias).unflatten(-1, (self.patch_size, -1))
+        projected: Tensor = functional.linear(hidden, self.weight, self.bias).unflatten(-1, (self.patch_size, -1))
+        return projected
 
 
 @torch.no_grad()
@@ -155,4 +156,6 @@ def composed_projection(unembed: nn.Linear, output: OutputDistribution, patch_si
     head_bias = torch.cat([linear.bias for linear in output.projections]).to(dtype)
     weight = heads @ unembed.weight.to(dtype).unflatten(0, (patch_size, -1))
     bias = unembed.bias.to(dtype).unflatten(0, (patch_size, -1)) @ heads.T + head_bias
-    return ComposedProjection(weight.flatten(0, 1).to(unembed.weight.dtype), bias.flatten().to(unembed.bias.dtype), patch_size)
+    return ComposedProjection(
+        weight.flatten(0, 1).to(unembed.weight.dtype), bias.flatten().to(unembed.bias.dtype), patch_size
+    )

@@ -1,8 +1,8 @@
 """xPos rotary position embedding as the official code applies it, its two peculiarities included.
 
-Angles are interleaved, (f0, f0, f1, f1, ...), while the scale row is two concatenated halves, so that the two members of a
-rotated pair are scaled differently. And the exponent of the scale is centred on the middle of the positions of one call;
-that centre cancels between queries and keys only if both use the same one (not in the paper).
+Angles are interleaved, (f0, f0, f1, f1, ...), while the scale row is two concatenated halves, so that the two members
+of a rotated pair are scaled differently. And the exponent of the scale is centred on the middle of the positions of one
+call; that centre cancels between queries and keys only if both use the same one (not in the paper).
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class XPos(NamedTuple):
         return XPos(self.cos[-1:], self.sin[-1:], self.scale[-1:])
 
     def query(self, query: Tensor) -> Tensor:
-        """q' = (q cos + rot(q) sin) * scale for `(..., n, head_dim)`, in the query's dtype."""
+        """Compute q' = (q cos + rot(q) sin) * scale for `(..., n, head_dim)`, in the query's dtype."""
         return (_rotate(query, self.cos, self.sin) * self.scale).to(query.dtype)
 
     def key(self, key: Tensor) -> Tensor:
-        """k' = (k cos + rot(k) sin) / scale for `(..., n, head_dim)`, in the key's dtype."""
+        """Compute k' = (k cos + rot(k) sin) / scale for `(..., n, head_dim)`, in the key's dtype."""
         return (_rotate(key, self.cos, self.sin) / self.scale).to(key.dtype)
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x cos + rot(x) sin, where rot turns each interleaved pair (a, b) into (-b, a)."""
+    """Give x cos + rot(x) sin, where rot turns each interleaved pair (a, b) into (-b, a)."""
     a, b = x[..., 0::2], x[..., 1::2]
     turned = torch.stack([-b, a], -1).flatten(-2)
     return x * cos + turned * sin

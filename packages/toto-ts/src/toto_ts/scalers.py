@@ -1,8 +1,8 @@
 """Instance normalisation of Toto (paper, section 3, "causal patch-wise instance normalisation").
 
-Three scalers turn data `(..., time)` into `(data - loc) / scale`. Statistics are accumulated in float64 around the first
-valid value of each series, so that a large offset costs no digits, and no gradient flows through them. A causal scaler
-can also go on from the end of an earlier call (`start`, `extend`), which gives what one call over everything would.
+Three scalers turn data `(..., time)` into `(data - loc) / scale`. Statistics are accumulated in float64 around the
+first valid value of each series, so that a large offset costs no digits, and no gradient flows through them. A
+scaler can also go on from the end of an earlier call (`start`, `extend`), which gives what one call over everything would.
 """
 
 from __future__ import annotations
@@ -127,7 +127,9 @@ class Scaler(ABC):
         return _apply(data, loc, scale), state
 
     @torch.no_grad()
-    def extend(self, state: ScalerState, data: Tensor, padding_mask: Tensor | None = None) -> tuple[Scaled, ScalerState]:
+    def extend(
+        self, state: ScalerState, data: Tensor, padding_mask: Tensor | None = None
+    ) -> tuple[Scaled, ScalerState]:
         """Normalise the next steps of a series whose earlier steps gave `state`."""
         w = _valid_weights(data, padding_mask, None, state.origin.dtype)
         x = torch.where(w > 0, data.detach().to(w.dtype) - state.origin, 0)
@@ -236,7 +238,7 @@ class CausalStdMeanScaler(Scaler):
 
 
 class CausalPatchStdMeanScaler(CausalStdMeanScaler):
-    """The statistic of :class:`CausalStdMeanScaler` at the last step of each patch, for the whole patch (released model).
+    """The statistic of :class:`CausalStdMeanScaler` at the last step of a patch, for the whole patch (released model).
 
     Args:
         patch_size: P; the time axis must be a multiple of it.
@@ -259,7 +261,9 @@ class CausalPatchStdMeanScaler(CausalStdMeanScaler):
 
     def _continue(self, x: Tensor, w: Tensor, state: ScalerState) -> tuple[Tensor, Tensor, ScalerState]:
         if x.shape[-1] == 0 or x.shape[-1] % self.patch_size:
-            raise ValueError(f"time steps must be a positive multiple of patch_size={self.patch_size}, got {x.shape[-1]}")
+            raise ValueError(
+                f"time steps must be a positive multiple of patch_size={self.patch_size}, got {x.shape[-1]}"
+            )
         loc, scale, state = super()._continue(x, w, state)
         return self._last_of_patch(loc), self._last_of_patch(scale), state
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -17,7 +20,7 @@ def learning_rate(step: int, base: float, minimum: float, warmup: int, stable: i
     if step <= warmup + stable:
         return base
     if step < warmup + stable + decay:
-        return minimum + (1 - ((step - warmup - stable) / decay) ** 0.5) * (base - minimum)
+        return minimum + (1 - math.sqrt((step - warmup - stable) / decay)) * (base - minimum)
     return minimum
 
 
@@ -57,7 +60,7 @@ class WarmupStableDecay(LRScheduler):
         self.base_lr = base_lr
         super().__init__(optimizer)
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | Tensor]:
         """The rate of the next update for each group."""
         bases = self.base_lrs if self.base_lr is None else [self.base_lr] * len(self.base_lrs)
         return [learning_rate(self.last_epoch + 1, float(base), self.min_lr, *self.steps) for base in bases]

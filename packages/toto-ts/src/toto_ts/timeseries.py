@@ -30,7 +30,7 @@ class MaskedTimeseries(NamedTuple):
 
     def to(self, device: str | torch.device) -> MaskedTimeseries:
         """The same on another device."""
-        return MaskedTimeseries(*(field.to(device) for field in self[:5]), self.num_exogenous_variables)
+        return self._replace(**{name: getattr(self, name).to(device) for name in MaskedTimeseries._fields[:5]})
 
 
 class CausalMaskedTimeseries(NamedTuple):
@@ -58,7 +58,7 @@ class CausalMaskedTimeseries(NamedTuple):
 
     def to(self, device: str | torch.device) -> CausalMaskedTimeseries:
         """The same on another device."""
-        return CausalMaskedTimeseries(*(field.to(device) for field in self[:5]), *self[5:])
+        return self._replace(**{name: getattr(self, name).to(device) for name in MaskedTimeseries._fields[:5]})
 
 
 def _missing_steps(length: int, multiple: int) -> int:
