@@ -146,7 +146,7 @@ class TotoForecaster:
             df: one row an id and timestamp, in order and without gaps in the stamps; NaN is a missing value.
             horizon: steps.
             id_column: which series a row belongs to; None if the frame is one series.
-            timestamp_column: datetimes, periods, or text that is one.
+            timestamp_column: datetimes, periods, or ISO 8601 text.
             target_columns: what to forecast; a wide frame names one column a series.
             exogenous_columns: columns whose future is known, on the same clock; moved one patch into the past inside.
             future_df: their values, one row an id and future timestamp.

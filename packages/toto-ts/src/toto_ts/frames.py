@@ -148,9 +148,12 @@ def read_clock(pandas: Any, stamps: Any, where: str) -> Any:
         clock = pandas.PeriodIndex(stamps)
     else:
         try:
-            clock = pandas.DatetimeIndex(pandas.to_datetime(stamps))
+            # only ISO 8601 means the same everywhere: 01/02/2024 is January or February
+            clock = pandas.DatetimeIndex(pandas.to_datetime(stamps, format="ISO8601"))
         except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"timestamps of {where} cannot be read as datetimes: {_one_line(error)}") from error
+            raise ValueError(
+                f"timestamps of {where} cannot be read as datetimes (ISO 8601): {_one_line(error)}"
+            ) from error
     _check_order(clock, where)
     return clock
 

@@ -59,11 +59,11 @@ class LayerCache:
         rows, heads, _, head_dim = self.context[0].shape
         samples = len(query) // rows
         keys, values = self._room(samples)
-        keys[:, :, :, self.length] = key.view(samples, rows, heads, head_dim)
-        values[:, :, :, self.length] = value.view(samples, rows, heads, head_dim)
+        keys[:, :, :, self.length] = key.reshape(samples, rows, heads, head_dim)
+        values[:, :, :, self.length] = value.reshape(samples, rows, heads, head_dim)
         self.length += 1
         own = keys[:, :, :, : self.length], values[:, :, :, : self.length]
-        return attend_shared(query.view(samples, rows, heads, head_dim), self.context, own).view_as(query)
+        return attend_shared(query.reshape(samples, rows, heads, head_dim), self.context, own).reshape(query.shape)
 
     def reserve(self, samples: int, tokens: int) -> None:
         """Make room for so many generated tokens of so many samples, and forget those that are there."""

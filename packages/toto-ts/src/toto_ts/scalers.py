@@ -1,8 +1,8 @@
 """Instance normalisation of Toto (paper, section 3, "causal patch-wise instance normalisation").
 
 Three scalers turn data `(..., time)` into `(data - loc) / scale`. Statistics are accumulated in float64 around the
-first valid value of each series, so that a large offset costs no digits, and no gradient flows through them. A
-scaler can also go on from the end of an earlier call (`start`, `extend`), which gives what one call over everything would.
+first valid value of each series, so that a large offset costs no digits, and no gradient flows through them.
+A scaler can also go on from the end of an earlier call (`start`, `extend`): the result is that of one call over all.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ class Scaler(ABC):
         """
         return self.start(data, padding_mask, weights, prefix_length)[0]
 
-    @torch.no_grad()
     def start(
         self,
         data: Tensor,
@@ -115,25 +114,25 @@ class Scaler(ABC):
         prefix_length: int | None = None,
     ) -> tuple[Scaled, ScalerState]:
         """As a call, and the state from which :meth:`extend` goes on; statistics of the future never enter it."""
-        dtype = accumulation_dtype(data)
-        w = _valid_weights(data, padding_mask, weights, dtype)
-        x = torch.where(w > 0, data.detach().to(dtype), 0)
-        origin = _origin(x, w)
-        x = torch.where(w > 0, x - origin, 0)
-        lower, upper = self._bounds(x, _prefix(w, prefix_length))
-        nothing = torch.zeros_like(origin)
-        state = ScalerState(origin, nothing, nothing, nothing, lower, upper)
-        loc, scale, state = self._statistics(x, w, state, prefix_length)
+        with torch.no_grad():
+            dtype = accumulation_dtype(data)
+            w = _valid_weights(data, padding_mask, weights, dtype)
+            x = torch.where(w > 0, data.to(dtype), 0)
+            origin = _origin(x, w)
+            x = torch.where(w > 0, x - origin, 0)
+            nothing = torch.zeros_like(origin)
+            state = ScalerState(origin, nothing, nothing, nothing, *self._bounds(x, _prefix(w, prefix_length)))
+            loc, scale, state = self._statistics(x, w, state, prefix_length)
         return _apply(data, loc, scale), state
 
-    @torch.no_grad()
     def extend(
         self, state: ScalerState, data: Tensor, padding_mask: Tensor | None = None
     ) -> tuple[Scaled, ScalerState]:
         """Normalise the next steps of a series whose earlier steps gave `state`."""
-        w = _valid_weights(data, padding_mask, None, state.origin.dtype)
-        x = torch.where(w > 0, data.detach().to(w.dtype) - state.origin, 0)
-        loc, scale, state = self._continue(x, w, state)
+        with torch.no_grad():
+            w = _valid_weights(data, padding_mask, None, state.origin.dtype)
+            x = torch.where(w > 0, data.to(w.dtype) - state.origin, 0)
+            loc, scale, state = self._continue(x, w, state)
         return _apply(data, loc, scale), state
 
     def _bounds(self, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
