@@ -79,7 +79,8 @@ class TimeAttention(Attention):
         return cast(Tensor, self.wO(attended.transpose(1, 2).reshape(batch, variates, -1, width)))
 
     def _rows(self, features: Tensor) -> Tensor:
-        return self._heads(features).flatten(1, 2).transpose(2, 3)
+        # contiguous, as torch's fused attention wants the channels side by side
+        return self._heads(features).flatten(1, 2).transpose(2, 3).contiguous()
 
 
 class SpaceAttention(Attention):
@@ -97,7 +98,7 @@ class SpaceAttention(Attention):
             `(batch, variates, tokens, D)`.
         """
         # (parts, batch, variates, tokens, heads, head_dim) -> (parts, batch, tokens, heads, variates, head_dim)
-        query, key, value = self._heads(self.wQKV(x)).permute(0, 1, 3, 4, 2, 5)
+        query, key, value = self._heads(self.wQKV(x)).permute(0, 1, 3, 4, 2, 5).contiguous()
         attended = self._attend(query, key, value, mask, is_causal=False)
         return cast(Tensor, self.wO(attended.permute(0, 3, 1, 2, 4).flatten(-2)))
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from toto_ts.context import Context
 from toto_ts.kv_cache import KVCache, XPosCenter
 from toto_ts.model import TotoBackbone
-from toto_ts.output import ComposedProjection, StudentTParameters
+from toto_ts.output import ComposedProjection, Projections
 from toto_ts.scalers import Scaled, ScalerState
 
 
@@ -20,12 +20,12 @@ class Prediction(NamedTuple):
     """The distributions of the next patch.
 
     Attributes:
-        parameters: `(rows, variates, P, K)` in normalised space.
+        projections: `(rows, variates, P, K)` of the heads.
         loc: `(rows, variates, P or 1)` in data units.
         scale: like loc.
     """
 
-    parameters: StudentTParameters
+    projections: Projections
     loc: Tensor
     scale: Tensor
 
@@ -67,13 +67,10 @@ class Decoder(ABC):
         """From the features `(rows, variates, 1, D)` of the last patch."""
         output, last = self.model.output_distribution, hidden.squeeze(2)
         if self.projection is not None:
-            projected = self.projection(last)
+            projections = Projections.of(self.projection(last), output.num_components)
         else:
-            features = self.model.unembed(last).unflatten(-1, (self.patch, -1))
-            projected = torch.cat([linear(features) for linear in output.projections], -1)
-        return Prediction(
-            output.parameters_of(projected), scaled.loc[..., -self.patch :], scaled.scale[..., -self.patch :]
-        )
+            projections = output.project(self.model.unembed(last).unflatten(-1, (self.patch, -1)))
+        return Prediction(projections, scaled.loc[..., -self.patch :], scaled.scale[..., -self.patch :])
 
     def _ids(self) -> Tensor:
         return self.model.patch_embed.patch_ids(self.context.ids)
@@ -169,7 +166,7 @@ def decode(
     first: Prediction,
     samples: int,
     steps: int,
-    choose: Callable[[StudentTParameters, int], Tensor],
+    choose: Callable[[Projections, int], Tensor],
 ) -> Tensor:
     """Decode some samples of a batch.
 
@@ -178,7 +175,7 @@ def decode(
         first: what its `start` gave.
         samples: how many to decode together.
         steps: patches to generate.
-        choose: (parameters, step) -> `(samples, batch, variates, P)` values in normalised space.
+        choose: (projections, step) -> `(samples, batch, variates, P)` values in normalised space.
 
     Returns:
         `(samples, batch, variates, steps * P)` in data units, exogenous variates as the network was shown them.
@@ -191,9 +188,8 @@ def decode(
         decoder.fork(samples, steps - 1)
     for step in range(steps):
         # the first prediction has one row an entry, which all samples share; later ones have a row for each sample
-        parameters = StudentTParameters(*(field.unflatten(0, (-1, batch)) for field in prediction.parameters))
         loc, scale = (field.unflatten(0, (-1, batch)) for field in prediction[1:])
-        values = choose(parameters, step).to(result.dtype) * scale + loc
+        values = choose(prediction.projections.unflatten(-1, batch), step).to(result.dtype) * scale + loc
         window = slice(step * patch, (step + 1) * patch)
         values = _with_exogenous(replace_extreme_values(values), context.future[..., window])
         result[..., window] = values

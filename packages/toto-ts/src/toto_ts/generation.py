@@ -11,7 +11,7 @@ from torch import Tensor
 from toto_ts.context import SeriesBatch
 from toto_ts.decoding import Decoder, Prediction, decode
 from toto_ts.forecast import Forecast
-from toto_ts.output import StudentTParameters
+from toto_ts.output import Projections
 from toto_ts.quantiles import mixture_quantile
 from toto_ts.sampling import UNIFORMS, noise_of, sample
 
@@ -47,7 +47,7 @@ def generate(decoder: Decoder, batch: SeriesBatch, request: Request, first_entry
     first, horizon = decoder.start(), request.horizon
     steps = -(-horizon // decoder.patch)
     if request.num_samples is None:
-        mean = decode(decoder, first, 1, steps, lambda parameters, step: parameters.mean())[0, ..., :horizon]
+        mean = decode(decoder, first, 1, steps, lambda projections, step: projections.mean())[0, ..., :horizon]
         forecast = Forecast(_with_known(mean, batch))
     else:
         samples = _samples(decoder, first, batch, request, steps, first_entry)
@@ -71,8 +71,8 @@ def _samples(
         noise = torch.stack([noise_of(request.seed, first_entry + entry, drawn, shape) for entry in range(entries)], 2)
         noise = noise.to(result.device)  # (samples, steps, batch, variates, P, 3)
 
-        def choose(parameters: StudentTParameters, step: int, noise: Tensor = noise) -> Tensor:
-            return sample(parameters, noise[:, step])
+        def choose(projections: Projections, step: int, noise: Tensor = noise) -> Tensor:
+            return sample(projections, noise[:, step])
 
         values = decode(decoder, first, len(drawn), steps, choose)
         result[drawn.start : drawn.stop] = values[..., : request.horizon]
@@ -90,7 +90,7 @@ def _with_known(values: Tensor, batch: SeriesBatch) -> Tensor:
 def _quantiles(first: Prediction, forecast: Forecast, batch: SeriesBatch, request: Request, patch: int) -> Tensor:
     """`(batch, variates, horizon, levels)`: by inversion in the first patch, from samples after it."""
     levels = torch.tensor(request.levels, dtype=torch.float64, device=first.loc.device)
-    exact = mixture_quantile(first.parameters, levels).to(first.loc.dtype)
+    exact = mixture_quantile(first.projections.parameters(), levels).to(first.loc.dtype)
     exact = exact * first.scale.unsqueeze(-1) + first.loc.unsqueeze(-1)
     parts = [exact[:, :, : request.horizon]]
     if request.horizon > patch:

@@ -48,8 +48,8 @@ class LayerCache:
 
     def store_context(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keep the first call's keys and values, `(rows, heads, tokens, head_dim)`, and return what is kept."""
-        # Contiguous copies: a view would keep the whole projection alive, queries included.
-        self.context = (key.contiguous(), value.contiguous())
+        # The value is a view, which would keep the whole projection alive; the rotated key is a tensor of its own.
+        self.context = (key.contiguous(), value.clone(memory_format=torch.contiguous_format))
         return self.context
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -30,27 +30,63 @@ class StudentTParameters(NamedTuple):
     scale: Tensor
     probs: Tensor
 
+
+class Projections(NamedTuple):
+    """What the heads give, `(..., K)` each in float32 at least, before it is made parameters.
+
+    Attributes:
+        df: of the degrees of freedom.
+        loc: locations, as they are.
+        scale: of the scales.
+        logits: of the weights; None for a single component.
+    """
+
+    df: Tensor
+    loc: Tensor
+    scale: Tensor
+    logits: Tensor | None
+
+    @classmethod
+    def of(cls, projected: Tensor, num_components: int) -> Projections:
+        """From the heads' outputs side by side, `(..., 3 K or 4 K)`."""
+        # half precision is widened: a bfloat16 sample has two digits
+        wide = projected if projected.dtype == torch.float64 else projected.float()
+        parts = wide.split(num_components, -1)
+        return cls(parts[0], parts[1], parts[2], parts[3] if len(parts) > 3 else None)
+
+    def unflatten(self, *shape: int) -> Projections:
+        """The first axis as several."""
+        return Projections(*(None if field is None else field.unflatten(0, shape) for field in self))  # type: ignore[arg-type]
+
+    def probs(self) -> Tensor:
+        """Apply pi = softmax(logits)."""
+        return torch.ones_like(self.loc) if self.logits is None else self.logits.softmax(-1)
+
     def mean(self) -> Tensor:
         """sum_k pi_k loc_k, `(...)`."""
-        return (self.probs * self.loc).sum(-1)
+        return (self.probs() * self.loc).sum(-1)
+
+    def component(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """df, loc and scale of one component each, `(...)`, from its index `(..., 1)`, broadcast."""
+        shape = (*index.shape[:-1], self.loc.shape[-1])
+        df, loc, scale = (field.expand(shape).gather(-1, index).squeeze(-1) for field in self[:3])
+        return degrees_of_freedom(df), loc, scales(scale)
+
+    def parameters(self) -> StudentTParameters:
+        """Of all components."""
+        return StudentTParameters(degrees_of_freedom(self.df), self.loc, scales(self.scale), self.probs())
 
 
-def parameters(df: Tensor, loc: Tensor, scale: Tensor, logits: Tensor | None) -> StudentTParameters:
-    """Apply df = 2 + max(softplus(df), eps), scale = max(softplus(scale), eps), pi = softmax(logits).
+def degrees_of_freedom(projected: Tensor) -> Tensor:
+    """Apply df = 2 + max(softplus(x), eps), and never 2 itself."""
+    eps = torch.finfo(projected.dtype).eps
+    # 2 + eps is rounded to 2, where the variance is infinite
+    return (2 + functional.softplus(projected)).clamp_min(2 + 2 * eps)
 
-    Args:
-        df: `(..., K)` projection; half precision is widened to float32, where eps is that of the tensor's own dtype.
-        loc: `(..., K)` projection.
-        scale: `(..., K)` projection.
-        logits: `(..., K)` projection, or None for a single component.
-    """
-    df, loc, scale = (t if t.dtype == torch.float64 else t.float() for t in (df, loc, scale))
-    eps = torch.finfo(df.dtype).eps
-    above_two = 2 + 2 * eps  # 2 + eps is rounded to 2, where the variance is infinite
-    df = (2 + functional.softplus(df).clamp_min(eps)).clamp_min(above_two)
-    scale = functional.softplus(scale).clamp_min(eps)
-    probs = torch.ones_like(df) if logits is None else logits.to(df.dtype).softmax(-1)
-    return StudentTParameters(df, loc, scale, probs)
+
+def scales(projected: Tensor) -> Tensor:
+    """Apply scale = max(softplus(x), eps)."""
+    return functional.softplus(projected).clamp_min(torch.finfo(projected.dtype).eps)
 
 
 class OutputDistribution(nn.Module, ABC):
@@ -73,14 +109,13 @@ class OutputDistribution(nn.Module, ABC):
         """df, loc, scale and, for a mixture, the weights."""
         return [self.df, self.loc_proj, self.scale_proj]
 
-    def parameters_of(self, projected: Tensor) -> StudentTParameters:
-        """Parameters from the projections' outputs side by side, `(..., 3 K or 4 K)`."""
-        parts = projected.split(self.num_components, -1)
-        return parameters(parts[0], parts[1], parts[2], parts[3] if len(parts) > 3 else None)
+    def project(self, features: Tensor) -> Projections:
+        """The heads on `(..., D)` features."""
+        return Projections.of(torch.cat([linear(features) for linear in self.projections], -1), self.num_components)
 
     def forward(self, features: Tensor) -> Distribution:
         """The distribution of `(..., D)` features, with batch shape `(...)`, in normalised space."""
-        return self.distribution(self.parameters_of(torch.cat([linear(features) for linear in self.projections], -1)))
+        return self.distribution(self.project(features).parameters())
 
     @abstractmethod
     def distribution(self, parameters: StudentTParameters) -> Distribution:

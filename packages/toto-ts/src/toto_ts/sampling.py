@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from toto_ts.output import StudentTParameters
+from toto_ts.output import Projections
 
 UNIFORMS = 3  # a value takes: which component, and two for the Student-T
 
@@ -34,7 +34,7 @@ def noise_of(seed: int, series: int, samples: range, shape: tuple[int, ...]) -> 
     return torch.from_numpy(noise)
 
 
-def sample(parameters: StudentTParameters, noise: Tensor) -> Tensor:
+def sample(projections: Projections, noise: Tensor) -> Tensor:
     """One value of each distribution.
 
     The component is the first whose cumulative weight exceeds the first uniform; its Student-T value comes from the
@@ -42,16 +42,15 @@ def sample(parameters: StudentTParameters, noise: Tensor) -> Tensor:
     df.
 
     Args:
-        parameters: `(..., K)`, broadcast against the noise.
+        projections: `(..., K)` of the heads, broadcast against the noise.
         noise: `(samples, ..., 3)` uniforms in [0, 1).
 
     Returns:
         `(samples, ...)` in normalised space.
     """
     u, w, v = noise.unbind(-1)
-    component = (u.unsqueeze(-1) >= parameters.probs.cumsum(-1)).sum(-1, keepdim=True)
-    component = component.clamp_max(parameters.probs.shape[-1] - 1)  # rounding may leave the last sum below u
-    shape = (*component.shape[:-1], parameters.df.shape[-1])
-    df, loc, scale = (field.expand(shape).gather(-1, component).squeeze(-1) for field in parameters[:3])
+    component = (u.unsqueeze(-1) >= projections.probs().cumsum(-1)).sum(-1, keepdim=True)
+    component = component.clamp_max(projections.loc.shape[-1] - 1)  # rounding may leave the last sum below u
+    df, loc, scale = projections.component(component)
     radius = (df * torch.expm1(-2 / df * torch.log1p(-w))).sqrt()  # 1 - w lies in (0, 1]
     return torch.addcmul(loc, scale, radius * torch.cos(2 * math.pi * v))
