@@ -1,4 +1,4 @@
-"""Sampling as it is done without a shared prefill: the context is repeated for every sample, every position is sampled."""
+"""Sampling without a shared prefill: the context is repeated for every sample, and every position is sampled."""
 
 from __future__ import annotations
 

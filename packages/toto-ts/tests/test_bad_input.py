@@ -190,6 +190,14 @@ def test_a_cache_must_begin_with_the_context() -> None:
         KVCache().layer(0).attend(*[torch.zeros(1, 1, 1, 4)] * 3)
 
 
+def test_a_filled_cache_takes_one_patch_a_call(model: Toto) -> None:
+    cache = KVCache()
+    with torch.no_grad():
+        model(SERIES, kv_cache=cache)
+        with pytest.raises(ValueError, match="one patch a call, 8 steps, got 16"):
+            model(SERIES[..., :16], kv_cache=cache)
+
+
 def test_containers_move_between_devices() -> None:
     moved = container(num_exogenous_variables=1).to("meta")
     assert {field.device.type for field in moved[:5]} == {"meta"}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from toto_ts import MaskedTimeseries, TotoForecaster
@@ -108,6 +111,19 @@ def test_sample_quantiles_agree_with_the_reference_samples(golden: Any, load_mod
     independent = ranks.numel() / info["horizon"]  # at worst, the steps of one sample move together
     assert abs(float(ranks.mean()) - 0.5) < 5 * (1 / 12 / independent) ** 0.5
     assert 0.6 < float(((ranks > 0.1) & (ranks < 0.9)).double().mean()) < 0.95
+
+
+def test_the_shared_prefill_has_the_distribution_of_the_plain_route(make_model: Any, series: Tensor) -> None:
+    plain_samples = runpy.run_path(str(Path(__file__).parent / "plain_toto.py"))["plain_samples"]
+    model = make_model()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        plain = plain_samples(model, series[0], 24, 1024, batch=256)
+    ours = TotoForecaster(model).forecast(series[0], 24, num_samples=1024, seed=0).samples[0]
+    for variate in range(3):
+        for step in (0, 7, 8, 23):
+            test = stats.ks_2samp(plain[variate, step].numpy(), ours[variate, step].numpy())
+            assert test.pvalue > 1e-3  # twelve tests
 
 
 # Batches
@@ -218,6 +234,16 @@ def test_a_variate_without_a_value_is_told_and_its_forecast_is_finite(
     with pytest.warns(UserWarning, match="variate 2 of entry 1 has no valid value"):
         forecast = forecaster.forecast(series, 20, num_samples=4, seed=0)
     assert bool(forecast.samples.isfinite().all())
+
+
+def test_deterministic_mode_is_no_hindrance(forecaster: TotoForecaster, series: Tensor) -> None:
+    expected = forecaster.forecast(series, 20, num_samples=4, seed=0).samples
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert torch.equal(forecaster.forecast(series, 20, num_samples=4, seed=0).samples, expected)
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 # Quantiles and likelihoods

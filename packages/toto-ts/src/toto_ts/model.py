@@ -233,6 +233,11 @@ class Toto(nn.Module):
         Raises:
             ValueError: a shape that does not fit, a time axis that is no multiple of P, a patch that spans two groups.
         """
+        if kv_cache is not None and kv_cache.length and series.shape[-1] != self.config.patch_size:
+            raise ValueError(
+                f"a cache that holds the context takes one patch a call, {self.config.patch_size} steps, "
+                f"got {series.shape[-1]}"
+            )
         series, padding_mask, id_mask = self._complete(series, padding_mask, id_mask, num_exogenous)
         return cast(TotoOutput, self.model(series, padding_mask, id_mask, kv_cache, prefix_length, num_exogenous))
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from toto_ts.cumsum import cumsum
 from toto_ts.output import Projections
 
 UNIFORMS = 3  # a value takes: which component, and two for the Student-T
@@ -49,7 +50,7 @@ def sample(projections: Projections, noise: Tensor) -> Tensor:
         `(samples, ...)` in normalised space.
     """
     u, w, v = noise.unbind(-1)
-    component = (u.unsqueeze(-1) >= projections.probs().cumsum(-1)).sum(-1, keepdim=True)
+    component = (u.unsqueeze(-1) >= cumsum(projections.probs())).sum(-1, keepdim=True)
     component = component.clamp_max(projections.loc.shape[-1] - 1)  # rounding may leave the last sum below u
     df, loc, scale = projections.component(component)
     radius = (df * torch.expm1(-2 / df * torch.log1p(-w))).sqrt()  # 1 - w lies in (0, 1]

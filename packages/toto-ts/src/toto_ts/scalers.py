@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from toto_ts.cumsum import cumsum
+
 
 class Scaled(NamedTuple):
     """`(data - loc) / scale` and its statistics, in the data's dtype."""
@@ -223,12 +225,12 @@ class CausalStdMeanScaler(Scaler):
         return self._continue(x, w, state)
 
     def _continue(self, x: Tensor, w: Tensor, state: ScalerState) -> tuple[Tensor, Tensor, ScalerState]:
-        weight = state.weight + w.cumsum(-1)
-        total = state.total + (w * x).cumsum(-1)
+        weight = state.weight + cumsum(w)
+        total = state.total + cumsum(w * x)
         count = weight.clamp_min(1)
         mean = total / count
         before = torch.cat([(state.total / state.weight.clamp_min(1)).expand_as(mean[..., :1]), mean[..., :-1]], -1)
-        squares = state.squares + (w * (x - before) * (x - mean)).cumsum(-1)
+        squares = state.squares + cumsum(w * (x - before) * (x - mean))
         divisor = (count - 1).clamp_min(1) if self.use_bessel_correction else count
         scale = (squares / divisor + self.minimum_scale).sqrt().clamp(state.lower, state.upper)
         state = state._replace(weight=weight[..., -1:], total=total[..., -1:], squares=squares[..., -1:])

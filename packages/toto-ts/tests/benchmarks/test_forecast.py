@@ -1,4 +1,4 @@
-"""Sampling against the plain route, prefill against the rate of matrix products, memory against its formula; one run."""
+"""Sampling against the plain route, prefill against the rate of matrix products, memory against its formula."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_prefill(benchmark: Any, workload: Any, roof: float, report: list[str]) 
     seconds = measure(benchmark, workload, "prefill", run, rounds=5)
     rate = operations(run) / seconds
     report.append(
-        f"{workload.name}: prefill of {workload.tokens} tokens {seconds:8.3f} s {workload.tokens / seconds:8.0f} tokens/s "
-        f"{rate / 1e9:6.1f} of {roof / 1e9:.1f} GFLOP/s = {rate / roof:.0%}   (at least 60 %)"
+        f"{workload.name}: prefill of {workload.tokens} tokens {seconds:8.3f} s "
+        f"{workload.tokens / seconds:8.0f} tokens/s {rate / 1e9:6.1f} of {roof / 1e9:.1f} GFLOP/s = {rate / roof:.0%}   (at least 60 %)"
     )
 
 
