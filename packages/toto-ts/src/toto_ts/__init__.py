@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from toto_ts.config import TotoConfig
 from toto_ts.decoding import replace_extreme_values
 from toto_ts.exogenous import shift_exogenous
+from toto_ts.finetune import FinetuneConfig, FinetuneResult, finetune
 from toto_ts.forecast import Forecast
 from toto_ts.forecaster import TotoForecaster
 from toto_ts.losses import CompositeLoss, general_robust_loss, next_patch_loss, nll
@@ -23,6 +24,8 @@ __all__ = [
     "CausalPatchStdMeanScaler",
     "CausalStdMeanScaler",
     "CompositeLoss",
+    "FinetuneConfig",
+    "FinetuneResult",
     "Forecast",
     "MaskedTimeseries",
     "StdMeanScaler",
@@ -33,6 +36,7 @@ __all__ = [
     "TotoPredictor",
     "WarmupStableDecay",
     "apply_xpos",
+    "finetune",
     "general_robust_loss",
     "left_pad",
     "left_pad_ids",

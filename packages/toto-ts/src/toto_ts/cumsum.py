@@ -1,4 +1,4 @@
-"""Cumulative sums where torch is told to be deterministic: CUDA has no deterministic one, and ours need not be refused."""
+"""Cumulative sums where torch is told to be deterministic, although CUDA has no deterministic one."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def test_prefill(benchmark: Any, workload: Any, roof: float, report: list[str]) 
     rate = operations(run) / seconds
     report.append(
         f"{workload.name}: prefill of {workload.tokens} tokens {seconds:8.3f} s "
-        f"{workload.tokens / seconds:8.0f} tokens/s {rate / 1e9:6.1f} of {roof / 1e9:.1f} GFLOP/s = {rate / roof:.0%}   (at least 60 %)"
+        f"{workload.tokens / seconds:8.0f} tokens/s "
+        f"{rate / 1e9:6.1f} of {roof / 1e9:.1f} GFLOP/s = {rate / roof:.0%}   (at least 60 %)"
     )
 
 
