@@ -15,15 +15,12 @@ from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_common.testing.torchrun import run_torchrun
 from toto_ts import CompositeLoss, FinetuneConfig, Toto, TotoForecaster, WarmupStableDecay, next_patch_loss
 
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 sys.path.insert(0, str(Path(__file__).parent))
-import training_runs  # noqa: E402
+import training_runs
 
-from toto_ts.finetune import prepare_data  # noqa: E402
-from toto_ts.trainer import NextPatch, last_checkpoint, last_valid, run_training  # noqa: E402
-from toto_ts.windows import collate  # noqa: E402
+from toto_ts.finetune import prepare_data
+from toto_ts.trainer import NextPatch, last_checkpoint, last_valid, run_training
+from toto_ts.windows import collate
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*pin_memory:UserWarning")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from nips_common.testing.bad_input import BadInput, bad_inputs
@@ -76,9 +75,7 @@ def test_exogenous_values_are_one_patch_early_and_end_unknown() -> None:
 
 
 def test_a_batch_of_unequal_width_gets_masked_variates_of_their_own_groups() -> None:
-    entries = read_series(
-        [{"target": ramp(n, 40), "exogenous": ramp(1, 40)} for n in (1, 3)]
-    )
+    entries = read_series([{"target": ramp(n, 40), "exogenous": ramp(1, 40)} for n in (1, 3)])
     batch = collate([window(entry, 0, 16, PATCH) for entry in entries])
     assert batch["series"].shape == (2, 4, 24)
     assert batch["num_exogenous"] == 1

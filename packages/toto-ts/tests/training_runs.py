@@ -33,7 +33,8 @@ def series(exogenous: bool = False) -> list[Any]:
     """Three series of two daily waves with noise."""
     generator, time = np.random.default_rng(0), np.arange(240)
     waves = [
-        20 + 5 * np.sin(2 * np.pi * (time[None] / 24 + phase + np.array([[0.0], [0.25]])))
+        20
+        + 5 * np.sin(2 * np.pi * (time[None] / 24 + phase + np.array([[0.0], [0.25]])))
         + generator.normal(size=(2, 240))
         for phase in (0.0, 0.3, 0.6)
     ]

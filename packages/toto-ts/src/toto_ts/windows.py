@@ -51,6 +51,8 @@ def read_series(dataset: Sequence[SeriesInput]) -> list[TrainingSeries]:
         if "target" not in parts:
             raise ValueError(f"series {i} has no 'target', only {sorted(parts)}")
         target = _matrix(parts["target"], f"the target of series {i}")
+        if len(target) == 0:
+            raise ValueError(f"series {i} has no variates")
         given = parts.get("exogenous")
         exogenous = target[:0] if given is None else _matrix(given, f"the exogenous values of series {i}")
         if exogenous.shape[1] != target.shape[1]:
@@ -67,7 +69,7 @@ def read_series(dataset: Sequence[SeriesInput]) -> list[TrainingSeries]:
 def _matrix(values: Any, what: str) -> Tensor:
     matrix = torch.as_tensor(np.asarray(values, dtype=np.float32) if not isinstance(values, Tensor) else values.float())
     matrix = matrix.unsqueeze(0) if matrix.ndim == 1 else matrix
-    if matrix.ndim != 2 or 0 in matrix.shape:
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise ValueError(f"{what} must be (variates, time), got shape {tuple(matrix.shape)}")
     if bool(matrix.isinf().any()):
         raise ValueError(f"{what} must be finite or NaN (missing), found infinity")
