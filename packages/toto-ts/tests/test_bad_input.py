@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,7 +66,6 @@ SPLIT_IDS = (torch.arange(24) >= 13).long().expand(1, 3, 24)
             forecast(num_samples=10, samples_per_batch=4),
             ("samples_per_batch must divide num_samples=10", "4"),
         ),
-        BadInput("pieces of nothing", forecast(samples_per_batch=4), ("samples_per_batch needs num_samples", "4")),
         BadInput("seed", forecast(num_samples=1, seed=-1), ("seed", "at least 0", "-1")),
         BadInput("large seed", forecast(num_samples=1, seed=2**63), ("seed must be below 2**63", str(2**63))),
         BadInput("level", forecast(num_samples=4, quantile_levels=[0.5, 1.2]), ("strictly between 0 and 1", "1.2")),
@@ -207,11 +207,18 @@ def test_containers_move_between_devices() -> None:
     assert window[5:] == (2, slice(0, 16), slice(8, 24))
 
 
-def test_a_missing_extra_is_told_with_its_command(model: Toto, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import sys
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if no extra were installed; the predictor's module is imported anew, and forgotten afterwards."""
+    monkeypatch.delitem(sys.modules, "toto_ts.gluonts_predictor", raising=False)
+    for module in [*sys.modules, "pandas", "gluonts", "huggingface_hub"]:
+        if module.split(".")[0] in ("pandas", "gluonts", "huggingface_hub"):
+            monkeypatch.setitem(sys.modules, module, None)
+    yield
+    sys.modules.pop("toto_ts.gluonts_predictor", None)
 
-    for module in ("pandas", "gluonts", "huggingface_hub"):
-        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+
+def test_a_missing_extra_is_told_with_its_command(model: Toto, bare: None) -> None:
     from toto_ts import TotoPredictor
 
     with pytest.raises(ImportError, match=r'pip install "toto-ts\[pandas\]"'):

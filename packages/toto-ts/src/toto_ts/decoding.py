@@ -189,7 +189,8 @@ def decode(
     for step in range(steps):
         # the first prediction has one row an entry, which all samples share; later ones have a row for each sample
         loc, scale = (field.unflatten(0, (-1, batch)) for field in prediction[1:])
-        values = choose(prediction.projections.unflatten(-1, batch), step).to(result.dtype) * scale + loc
+        by_sample = prediction.projections.map(lambda field: field.unflatten(0, (-1, batch)))
+        values = choose(by_sample, step).to(result.dtype) * scale + loc
         window = slice(step * patch, (step + 1) * patch)
         values = _with_exogenous(replace_extreme_values(values), context.future[..., window])
         result[..., window] = values

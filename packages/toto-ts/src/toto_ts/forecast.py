@@ -24,7 +24,7 @@ def check_level(level: float) -> float:
     return float(level)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Forecast:
     """A forecast in data units; exogenous variates hold their known future.
 

@@ -79,7 +79,7 @@ class TotoForecaster:
             horizon: steps.
             num_samples: samples of each series; None for point mode, where the mean is fed back.
             samples_per_batch: samples decoded together, a divisor of `num_samples`; None chooses so that memory stays
-                flat. The samples are the same, up to rounding.
+                flat. The samples are the same, up to rounding. Without effect in point mode.
             quantile_levels: quantiles wanted in `Forecast.quantiles`; those of the first patch are exact and need no
                 samples.
             future_exogenous: `(batch, exogenous, horizon)`, or `(exogenous, horizon)` for one series: the known
@@ -223,9 +223,10 @@ class TotoForecaster:
         plan = make_plan(entries, variates, -(-time // patch), None, None, self.device.type)
         scores = []
         with _evaluating(self.model):
+            projection = self._projection(entries * variates * -(-time // patch))
             for start in range(0, entries, plan.entries):
                 context = make_context(batch.entries(start, start + plan.entries), patch, patch, self.fill)
-                scores.append(next_patch_log_prob(self.model.model, context, exogenous)[..., -time:])
+                scores.append(next_patch_log_prob(self.model.model, context, exogenous, projection)[..., -time:])
         return torch.cat(scores)
 
     def anomaly_score(self, inputs: Inputs) -> Tensor:
@@ -245,8 +246,6 @@ def _request(
     horizon = whole_number("horizon", horizon, 1)
     levels = tuple(map(check_level, quantile_levels or ()))
     if num_samples is None:
-        if samples_per_batch is not None:
-            raise ValueError(f"samples_per_batch needs num_samples, got {samples_per_batch} in point mode")
         if levels and horizon > patch_size:
             raise ValueError(
                 f"without samples quantiles are known for the first patch only: horizon must be at most {patch_size}, "

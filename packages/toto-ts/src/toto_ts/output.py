@@ -7,6 +7,7 @@ map (:func:`composed_projection`), an eighth of the work at the released size.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -54,9 +55,10 @@ class Projections(NamedTuple):
         parts = wide.split(num_components, -1)
         return cls(parts[0], parts[1], parts[2], parts[3] if len(parts) > 3 else None)
 
-    def unflatten(self, *shape: int) -> Projections:
-        """The first axis as several."""
-        return Projections(*(None if field is None else field.unflatten(0, shape) for field in self))  # type: ignore[arg-type]
+    def map(self, change: Callable[[Tensor], Tensor]) -> Projections:
+        """The same change to each."""
+        logits = None if self.logits is None else change(self.logits)
+        return Projections(change(self.df), change(self.loc), change(self.scale), logits)
 
     def probs(self) -> Tensor:
         """Apply pi = softmax(logits)."""

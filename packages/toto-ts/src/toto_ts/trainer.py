@@ -17,7 +17,6 @@ from transformers import (
     PrinterCallback,
     ProgressCallback,
     Trainer,
-    TrainerCallback,
     TrainerControl,
     TrainerState,
     TrainingArguments,
@@ -79,7 +78,13 @@ class TotoTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(_Bar())
-        self.add_callback(_LogToLogger())
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Losses as lines of the log too, on the main process."""
+        super().log(logs, start_time)
+        if self.is_world_process_zero():
+            shown = ", ".join(f"{key} {value:.6g}" for key, value in logs.items() if isinstance(value, (int, float)))
+            log.info("step %d of %d: %s", self.state.global_step, self.state.max_steps, shown)
 
     def _get_train_sampler(self, train_dataset: Dataset[Any] | None = None) -> Sampler[int]:
         """In order: the windows are drawn at random already."""
@@ -154,23 +159,6 @@ class _Bar(ProgressCallback):
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Nothing."""
-
-
-class _LogToLogger(TrainerCallback):
-    """Losses as lines of the log."""
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Log them on the main process."""
-        if state.is_world_process_zero and logs:
-            shown = {key: round(value, 6) if isinstance(value, float) else value for key, value in logs.items()}
-            log.info("step %d of %d: %s", state.global_step, state.max_steps, shown)
 
 
 def training_arguments(recipe: FinetuneConfig, folder: Path) -> TrainingArguments:
