@@ -211,15 +211,14 @@ class RidgeLoraLayer(MergingLayer):
 
     # loading
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Check that what is loaded into an adapter is all of it, and of the same kind of start; then as usual."""
-        for name in self.r:
-            found = {key for key in (*WEIGHTS, OFFSET) if f"{prefix}{key}.{name}" in state_dict}
-            if found:
-                self._check_loaded(name, found, prefix.removesuffix("."))
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def check_loaded(self, adapter_name: str, found: set[str], place: str) -> None:
+        """Raise a ValueError unless a checkpoint has all parts of an adapter, and constants if it is calibrated.
 
-    def _check_loaded(self, adapter_name: str, found: set[str], place: str) -> None:
+        Args:
+            adapter_name: The adapter.
+            found: The names of the parts in the checkpoint.
+            place: What the layer is called in it.
+        """
         wanted = {*WEIGHTS, *([OFFSET] if self._calibrated(adapter_name) else [])}
         init = self.init_weights[adapter_name]
         if OFFSET in found - wanted:
@@ -284,6 +283,16 @@ class RidgeLoraLinear(nn.Module, RidgeLoraLayer):
         dtype = self.ridgelora_A[adapter_name].dtype
         if x.dtype != dtype and not self.cast_input_dtype_enabled:
             raise RuntimeError(f"the input has dtype {x.dtype}, the adapter {dtype}, and casting is switched off")
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Check that what is loaded into an adapter is all of it, and of the same kind of start; then as usual."""
+        for name in self.r:
+            found = {key for key in (*WEIGHTS, OFFSET) if f"{prefix}{key}.{name}" in state_dict}
+            if found:
+                # peft leaves a key that the model lacks without the adapter's name
+                found |= {OFFSET} if prefix + OFFSET in state_dict else set()
+                self.check_loaded(name, found, prefix.removesuffix("."))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """Return the quantisation of the base layer, for printing."""
