@@ -93,9 +93,7 @@ def test_a_badly_conditioned_exact_A_is_drawn_anew() -> None:
 )
 def test_the_start_is_the_identity(d: int, rank: float, alpha: float, init: str, rslora: bool, seed: int) -> None:
     r = 1 + round(rank * (d - 1))
-    parts = ridge_init(
-        d, r, alpha, init=init, use_rslora=rslora, generator=seeded(seed), dtype=torch.float64
-    )
+    parts = ridge_init(d, r, alpha, init=init, use_rslora=rslora, generator=seeded(seed), dtype=torch.float64)
     scaling = alpha / (math.sqrt(r) if rslora else r)
     assert (transform(*parts, scaling) - torch.eye(d)).abs().max() <= 1e-11
 

@@ -103,18 +103,14 @@ def test_rslora_scales_by_the_root_of_the_rank_and_starts_at_the_identity_too() 
 @pytest.mark.parametrize("init", ["exact", "diagonal", "gaussian_calibrated"])
 @pytest.mark.parametrize("tiny", TINY_MODELS, ids=lambda tiny: tiny.name)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_an_adapter_that_starts_at_the_identity_changes_nothing(
-    init: str, tiny: TinyModel, dtype: torch.dtype
-) -> None:
+def test_an_adapter_that_starts_at_the_identity_changes_nothing(init: str, tiny: TinyModel, dtype: torch.dtype) -> None:
     base = tiny.output(tiny.build(dtype))
     config = RidgeLoraConfig(r=8, init_weights=init, target_modules=list(tiny.target_modules))
     model = get_peft_model(tiny.build(dtype), config)
     assert (tiny.output(model) - base).abs().max() <= 1e-6 * max(1.0, float(base.abs().max()))
 
 
-@pytest.mark.parametrize(
-    "init", ["gaussian", "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform"]
-)
+@pytest.mark.parametrize("init", ["gaussian", "kaiming_normal", "kaiming_uniform", "xavier_normal", "xavier_uniform"])
 def test_the_published_start_changes_the_first_r_inputs_only(init: str) -> None:
     torch.manual_seed(0)
     config = RidgeLoraConfig(r=3, init_weights=init, target_modules=["0"])

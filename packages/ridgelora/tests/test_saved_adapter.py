@@ -74,7 +74,9 @@ def test_loading_with_little_memory_draws_and_decomposes_nothing(init: str, tmp_
 def test_missing_constants_are_named(low_cpu_mem_usage: bool, tmp_path: Path) -> None:
     saved(tmp_path, init_weights="gaussian_calibrated")
     edit_weights(tmp_path, drop="offset")
-    with pytest.raises(ValueError, match=r"lin0': the checkpoint lacks ridgelora_offset, which init_weights='gaussian_"):
+    with pytest.raises(
+        ValueError, match=r"lin0': the checkpoint lacks ridgelora_offset, which init_weights='gaussian_"
+    ):
         PeftModel.from_pretrained(PLAIN.build(), tmp_path, low_cpu_mem_usage=low_cpu_mem_usage)
 
 
