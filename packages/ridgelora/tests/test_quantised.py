@@ -11,8 +11,8 @@ from peft import PeftModel, get_peft_model
 from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
 from torch import Tensor, nn
 
-from ridgelora import RidgeLoraConfig, RidgeLoraLinear
 from nips_common.testing.tiny_models import LLAMA, PLAIN
+from ridgelora import RidgeLoraConfig, RidgeLoraLinear
 
 
 def layers(model: nn.Module) -> list[RidgeLoraLinear]:

@@ -88,7 +88,7 @@ def test_an_adapter_of_another_start_is_named(low_cpu_mem_usage: bool, tmp_path:
         PeftModel.from_pretrained(PLAIN.build(), tmp_path, low_cpu_mem_usage=low_cpu_mem_usage)
     saved(tmp_path, init_weights="gaussian_calibrated")
     edit_config(tmp_path, init_weights="exact")
-    with pytest.raises(ValueError, match="holds ridgelora_offset.*but the config says init_weights='exact'"):
+    with pytest.raises(ValueError, match=r"holds ridgelora_offset.*but the config says init_weights='exact'"):
         PeftModel.from_pretrained(PLAIN.build(), tmp_path, low_cpu_mem_usage=low_cpu_mem_usage)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ridgelora import RidgeLoraConfig, RidgeSquashingMixin, ridge_squashing_loss
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::FutureWarning")]
 
-WORDS = "the quick brown fox jumps over a lazy dog and runs far away from all of them".split()
+WORDS = re.findall(r"\w+", "the quick brown fox jumps over a lazy dog and runs far away from all of them")
 
 
 def tokenizer() -> Any:
