@@ -1,0 +1,1 @@
+"""The small real experiment that ``ridgelora.reproduce`` runs."""
