@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
 from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
-from torch import Tensor, nn
+from torch import nn
 
 from lora_anl import AuroraConfig, AuroraLinear, measure_merge_gap, merge_calibrated
+from nips_common.testing.quantised import RoundedBackend, RoundedLinear, rounded_model, torchao_llama
 from nips_common.testing.tiny_models import LLAMA, PLAIN
 
 
@@ -20,16 +21,6 @@ def layers(model: nn.Module) -> list[AuroraLinear]:
 
 
 # torchao
-
-
-def torchao_llama(tmp_path: Path) -> nn.Module:
-    from torchao.quantization import Int8WeightOnlyConfig
-    from transformers import LlamaForCausalLM, TorchAoConfig
-
-    LLAMA.build().save_pretrained(tmp_path / "base")
-    config = TorchAoConfig(Int8WeightOnlyConfig())
-    model: nn.Module = LlamaForCausalLM.from_pretrained(tmp_path / "base", quantization_config=config, dtype="float32")
-    return model.eval()
 
 
 def test_a_torchao_model_is_adapted_trained_merged_and_restored(tmp_path: Path) -> None:
@@ -65,45 +56,9 @@ def test_an_adapter_trained_on_a_torchao_model_loads_onto_a_plain_one(tmp_path: 
 # a stand-in: weights rounded to 8 bits, in a module that is no nn.Linear
 
 
-class RoundedLinear(nn.Module):
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
-        self.set(linear.weight)
-
-    def set(self, weight: Tensor) -> None:
-        self.scale = weight.detach().abs().max() / 127
-        self.weight = nn.Parameter((weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight * self.scale, self.bias)
-
-
-class RoundedBackend(QuantizationBackend):
-    supports_merge, backend_name, layer_type = True, "rounded", "linear"
-    clones = 0
-
-    def get_base_weight(self, base_layer: nn.Module) -> Tensor:
-        return base_layer.weight * base_layer.scale
-
-    def set_base_weight(self, peft_layer: AuroraLinear, weight_data: Tensor) -> None:
-        peft_layer.base_layer = copy.deepcopy(peft_layer.base_layer)  # as HQQ does
-        peft_layer.base_layer.set(weight_data)
-
-    def maybe_clone_base_result(self, x: Tensor) -> Tensor:
-        self.clones += 1
-        return x.clone()
-
-
-def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **options: object) -> PeftModel:
-    def resolve(base_layer: nn.Module, **_: object) -> QuantizationBackend | None:
-        return backend if isinstance(base_layer, RoundedLinear) else None
-
-    monkeypatch.setattr("lora_anl.layer.resolve_quantization_backend", resolve)
-    model = PLAIN.build()
-    model.lin0, model.lin1 = RoundedLinear(model.lin0), RoundedLinear(model.lin1)
-    torch.manual_seed(0)
-    return get_peft_model(model, AuroraConfig(target_modules=["lin0", "lin1"], init_weights=False, **options))
+def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **options: Any) -> PeftModel:
+    config = AuroraConfig(target_modules=["lin0", "lin1"], **{"init_weights": False, **options})
+    return rounded_model(monkeypatch, ["lora_anl.layer"], backend, config)
 
 
 @pytest.mark.filterwarnings("ignore:Unsupported layer type")
