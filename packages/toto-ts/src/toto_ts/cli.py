@@ -1,4 +1,4 @@
-"""The command `toto-ts`: forecast, finetune, inspect."""
+"""The command `toto-ts`: forecast, finetune, backtest, inspect."""
 
 from __future__ import annotations
 
@@ -68,6 +68,47 @@ def finetune_command(context: typer.Context) -> None:
     from toto_ts import train
 
     train.run(context.args)
+
+
+@app.command("backtest")
+def backtest_command(
+    checkpoint: Checkpoint,
+    data: Annotated[Path, typer.Option(help="CSV, Parquet or Arrow file, or a folder of series.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the results; a second run goes on in it.")],
+    targets: Annotated[str | None, typer.Option(help="Tables: the variates, by commas.  [default: all]")] = None,
+    timestamp: Annotated[str, typer.Option(help="Tables: column of timestamps.")] = "timestamp",
+    id: Annotated[str, typer.Option(help="Tables: column of ids.")] = "item_id",  # noqa: A002
+    freq: Annotated[str | None, typer.Option(help="Tables: frequency of the stamps.  [default: inferred]")] = None,
+    terms: Annotated[str | None, typer.Option(help="short, medium, long, by commas.  [default: that fit]")] = None,
+    horizon: Annotated[int | None, typer.Option(help="Steps, in place of the frequency's.")] = None,
+    season: Annotated[int | None, typer.Option(help="Steps of a season, in place of the frequency's.")] = None,
+    context: Annotated[int, typer.Option(min=1, help="Last steps to use.")] = 4096,
+    samples: Annotated[int, typer.Option(min=1, help="Samples of each window.")] = 256,
+    samples_per_batch: Annotated[int | None, typer.Option(min=1, help="Samples at a time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many configurations.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "float32",
+) -> None:
+    """Score a checkpoint on your own series by the BOOM protocol, beside seasonal naive; prints JSON."""
+    from nips_common.runtime import require, resolve_device, resolve_dtype
+
+    require("boom_bench", "toto-ts[backtest]")
+    from toto_ts.backtest import BacktestJob, backtest
+    from toto_ts.forecast_file import as_columns
+    from toto_ts.forecaster import TotoForecaster
+    from toto_ts.model import Toto
+
+    columns = {"id_column": id, "timestamp_column": timestamp, "freq": freq}
+    if targets is not None:
+        columns["target_columns"] = as_columns(targets)  # type: ignore[assignment]
+    chosen = None if terms is None else tuple(as_columns(terms))
+    job = BacktestJob(
+        data, out, columns, chosen, horizon, season, context, samples, samples_per_batch, seed, limit, checkpoint
+    )
+    place = resolve_device(device)
+    model = Toto.from_pretrained(checkpoint, map_location=place, dtype=resolve_dtype(dtype, place))
+    _print(backtest(TotoForecaster(model), job))
 
 
 @app.command("inspect")
