@@ -16,7 +16,18 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from workspace import COMMON, ROOT, Package, end, lower_bound, packages, read_toml, requirement_name, requirements
+from workspace import (
+    COMMON,
+    ROOT,
+    SUPPORT,
+    Package,
+    end,
+    lower_bound,
+    packages,
+    read_toml,
+    requirement_name,
+    requirements,
+)
 
 SECTIONS = (
     "Install",
@@ -30,7 +41,7 @@ SECTIONS = (
     "Limits",
     "Cite",
 )
-COMMON_SECTIONS = ("Install", "Ten lines that work", "Modules", "Limits")
+SUPPORT_SECTIONS = ("Install", "Ten lines that work", "Modules", "Limits")
 # Exceptions to the common shape, each with its reason.
 TRAINING_FREE = {"dota-clip"}  # adapts without gradients: adapt.py instead of train.py
 JOB_MODULE = {"dota-clip": "adapt.py", "boom-bench": "run.py"}
@@ -71,7 +82,7 @@ def wanted_files(package: Package) -> Iterator[str]:
     yield from ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
     source = f"src/{package.import_name}"
     yield from (f"{source}/__init__.py", f"{source}/py.typed")
-    if package.name != COMMON and not planned(package):
+    if package.name not in SUPPORT and not planned(package):
         job = JOB_MODULE.get(package.name, "train.py")
         yield from (f"{source}/{module}" for module in ("config.py", "cli.py", "reproduce.py", job))
         yield from ("tests/test_golden.py", "tests/test_cli.py", "tests/golden", "tests/benchmarks")
@@ -109,7 +120,7 @@ def check_metadata(package: Package) -> Iterator[str]:
 def check_readme(package: Package) -> Iterator[str]:
     """The README's headings in their order, and code under `Ten lines that work`."""
     text = (package.folder / "README.md").read_text(encoding="utf-8")
-    expected = list(COMMON_SECTIONS if package.name == COMMON else SECTIONS)
+    expected = list(SUPPORT_SECTIONS if package.name in SUPPORT else SECTIONS)
     if package.name in TRAINING_FREE:
         expected = [heading.replace("Train on", "Adapt on") for heading in expected]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)  # a comment in a shell block is no heading
@@ -200,12 +211,14 @@ def imported(tree: ast.Module, package: Package) -> Iterator[tuple[int, str]]:
 
 
 def check_edges(package: Package, members: dict[str, Package]) -> Iterator[str]:
-    """Packages require nips-common by a plain range that holds its version, and no other method."""
+    """Packages require the support packages by a plain range that holds their version, and no other method."""
     for where, text in requirements(package.pyproject):
         name = requirement_name(text)
         if name == package.name or name not in members:
             continue
-        if name != COMMON and (package.name, name) not in EDGES:
+        if package.name == COMMON:
+            yield f"pyproject.toml: {where} requires {name}, but {COMMON} requires no package of the workspace"
+        elif name not in SUPPORT and (package.name, name) not in EDGES:
             yield f"pyproject.toml: {where} requires {name}, but methods do not require each other"
         bounds = Requirement(text).specifier
         if {bound.operator for bound in bounds} != {">=", "<"} or Version(members[name].version) not in bounds:

@@ -23,7 +23,7 @@ from packaging.version import InvalidVersion, Version
 
 from check_packages import findings
 from check_wheels import check_sdist, check_wheel
-from workspace import COMMON, ROOT, Package, call, end, find_package, packages, requirement_name, requirements, uv
+from workspace import ROOT, SUPPORT, Package, call, end, find_package, packages, requirement_name, requirements, uv
 
 HEADING = re.compile(r"^## \[?(?P<version>Unreleased|\d[^\]\s]*)\]?(?: - (?P<date>\S+))?[ ]*$", re.MULTILINE)
 
@@ -62,22 +62,24 @@ def notes(changelog: str) -> str:
 
 
 def refuse_unready(package: Package, version: str, root: Path) -> None:
-    """ValueError for a dirty tree, an existing tag, and dependants whose range would not hold a new nips-common."""
+    """ValueError for a dirty tree, an existing tag, and dependants whose range would not hold a new support package."""
     if call(["git", "status", "--porcelain"], cwd=root):
         raise ValueError("the working tree has uncommitted changes")
     tag = f"{package.name}-v{version}"
     if call(["git", "tag", "--list", tag], cwd=root):
         raise ValueError(f"the tag {tag} exists already")
-    if package.name != COMMON:
+    if package.name not in SUPPORT:
         return
     narrow = [
         other.name
         for other in packages(root)
         for _, text in requirements(other.pyproject)
-        if requirement_name(text) == COMMON and Version(version) not in Requirement(text).specifier
+        if requirement_name(text) == package.name and Version(version) not in Requirement(text).specifier
     ]
     if narrow:
-        raise ValueError(f"{COMMON} {version} is outside the range of {', '.join(sorted(set(narrow)))}: widen it first")
+        raise ValueError(
+            f"{package.name} {version} is outside the range of {', '.join(sorted(set(narrow)))}: widen it first"
+        )
 
 
 def execute(package: Package, version: str, changes: dict[Path, str], root: Path) -> None:

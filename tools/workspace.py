@@ -16,6 +16,10 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMON = "nips-common"
+# Packages without a method, which the others may require: no command, experiment or golden values of their own.
+# nips-finetune is one because the training script of the peft methods needs a trainer and readers of data, which
+# nips-common may not hold.
+SUPPORT = {COMMON, "nips-finetune"}
 
 Toml = dict[str, Any]
 

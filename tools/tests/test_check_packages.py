@@ -89,6 +89,46 @@ def test_methods_may_not_require_each_other(workspace):
     assert "requires other-method, but methods do not require each other" in found
 
 
+def add_support_package(root):
+    folder = write_package("nips-finetune", "A training script", root)
+    register("nips-finetune", "A training script", root)
+    for name in ("pyproject.toml", "README.md"):
+        path = (root if name == "README.md" else folder) / name
+        path.write_text(
+            path.read_text().replace("1 - Planning", "3 - Alpha").replace("script | started", "script | ready")
+        )
+    headings = "\n\n".join(f"## {name}" for name in ("Install", "Ten lines that work", "Modules", "Limits"))
+    text = f"# nips-finetune\n\n{headings}\n".replace("work\n", "work\n\n```python\n```\n")
+    (folder / "README.md").write_text(text)
+    return folder
+
+
+def test_a_support_package_has_its_own_sections_and_no_command(workspace):
+    add_support_package(workspace)
+    assert findings(workspace) == []
+
+
+def test_methods_may_require_a_support_package_and_not_the_other_way_round(workspace):
+    folder = add_support_package(workspace)
+    path = workspace / METHOD / "pyproject.toml"
+    path.write_text(path.read_text().replace("dependencies = [", 'dependencies = ["nips-finetune>=0.1,<0.2", '))
+    assert findings(workspace) == []
+    path = folder / "pyproject.toml"
+    path.write_text(path.read_text().replace("dependencies = [", 'dependencies = ["some-method>=0.1,<0.2", '))
+    (found,) = findings(workspace)
+    assert "requires some-method, but methods do not require each other" in found
+
+
+def test_nips_common_requires_no_package(workspace):
+    add_support_package(workspace)
+    path = workspace / "packages/nips-common/pyproject.toml"
+    path.write_text(
+        path.read_text().replace('test = ["pytest>=8.3.4"]', 'test = ["nips-finetune>=0.1,<0.2", "pytest>=8.3.4"]')
+    )
+    (found,) = findings(workspace)
+    assert "requires nips-finetune, but nips-common requires no package of the workspace" in found
+
+
 def test_the_root_must_list_every_package(workspace):
     for name in ("pyproject.toml", "README.md"):
         lines = (workspace / name).read_text().splitlines()

@@ -24,6 +24,11 @@ SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"grid_range": (NAN, 1.0)}, ("grid_range", "finite", "nan")),
     ({"grid_range": (-1.0, float("inf"))}, ("grid_range", "finite", "inf")),
     ({"grid_range": (0, 1, 2)}, ("grid_range", "two numbers", "(0, 1, 2)")),
+    ({"grid_range": "01"}, ("grid_range", "two numbers", "01")),
+    ({"grid_range": ["-1", "1"]}, ("grid_range", "two numbers", "'-1'")),
+    ({"grid_range": {-1: 0, 1: 0}}, ("grid_range", "two numbers", "{-1: 0, 1: 0}")),
+    ({"grid_range": (0, 10**400)}, ("grid_range", "finite")),
+    ({"grid_range": (0, 1e-320)}, ("grid_range", "between 1e-30 and 1e30 wide", "1e-320")),
     ({"grid_range": "wide"}, ("grid_range", "two numbers", "wide")),
     ({"spline_mode": "shared"}, ("spline_mode", "pooled, per_channel", "shared")),
     ({"activation": "gelu"}, ("activation", "tanh, leaky_relu, sigmoid, relu", "gelu")),
@@ -31,6 +36,7 @@ SETTINGS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"use_spline": "no"}, ("use_spline", "True or False", "no")),
     ({"use_fixed": False, "use_spline": False}, ("use_fixed", "use_spline", "both")),
     ({"spline_init_scale": -0.1}, ("spline_init_scale", "at least 0", "-0.1")),
+    ({"spline_init_scale": 1e39}, ("spline_init_scale", "finite", "1e+39")),
     ({"spline_init_scale": NAN}, ("spline_init_scale", "nan")),
 ]
 CONFIG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -52,6 +58,15 @@ CONFIG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"fan_in_fan_out": "yes"}, ("fan_in_fan_out", "True or False", "yes")),
     ({"rank_pattern": {"q_proj": 0}}, ("rank_pattern['q_proj']", "at least 1", "0")),
     ({"alpha_pattern": {"q_proj": -1}}, ("alpha_pattern['q_proj']", "above 0", "-1")),
+    ({"aurora_alpha": 10**400}, ("aurora_alpha", "finite", "1000")),
+    ({"rank_pattern": [1]}, ("rank_pattern", "dict", "[1]")),
+    ({"alpha_pattern": "q_proj"}, ("alpha_pattern", "dict", "q_proj")),
+    ({"target_modules": 5}, ("target_modules", "names of modules", "5")),
+    ({"target_modules": [1]}, ("target_modules", "names of modules", "[1]")),
+    ({"exclude_modules": 5}, ("exclude_modules", "names of modules", "5")),
+    ({"modules_to_save": [None]}, ("modules_to_save", "names of modules", "[None]")),
+    ({"layers_to_transform": ["a"], "target_modules": ["q"]}, ("layers_to_transform", "at least 0", "['a']")),
+    ({"layers_to_transform": -1, "target_modules": ["q"]}, ("layers_to_transform", "at least 0", "-1")),
     ({"layers_pattern": "layers"}, ("layers_pattern='layers'", "layers_to_transform")),
     ({"layers_to_transform": [0], "target_modules": ".*q"}, ("layers_to_transform", "list of target_modules", ".*q")),
 ]
@@ -111,3 +126,22 @@ def test_a_target_of_another_type_is_named_with_its_type(module: nn.Module, type
     assert type_name in str(caught.value)
     assert "torch.nn.Linear" in str(caught.value)
     assert net.part is module
+
+
+def test_a_config_that_was_changed_is_checked_when_a_layer_is_adapted() -> None:
+    config = AuroraConfig(target_modules=["part"])
+    config.forward_mode = "statik"
+    with pytest.raises(ValueError, match=r"forward_mode must be one of dynamic, static; got 'statik'"):
+        get_peft_model(Net(nn.Linear(4, 4)), config)
+
+
+@pytest.mark.parametrize("module", [nn.LazyLinear(3), nn.Linear(4, 0)], ids=["lazy", "no outputs"])
+def test_a_layer_without_inputs_or_outputs_is_refused(module: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"must have inputs and outputs to adapt, got in_features=\d, out_features=\d"):
+        get_peft_model(Net(module), AuroraConfig(target_modules=["part"]))
+
+
+def test_adapters_mixed_within_a_batch_are_refused() -> None:
+    model = get_peft_model(nn.Sequential(nn.Linear(4, 4)), AuroraConfig(target_modules=["0"]))
+    with pytest.raises(ValueError, match=r"adapter_names was given.*set_adapter"):
+        model(torch.zeros(1, 4), adapter_names=["default"])

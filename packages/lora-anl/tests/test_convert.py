@@ -8,9 +8,9 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from lora_anl import bspline_basis, convert_third_party
+from lora_anl import AuroraLinear, bspline_basis, convert_third_party
 from nips_common.testing.tiny_models import PLAIN
 
 
@@ -42,7 +42,7 @@ def test_their_weights_become_an_adapter_that_computes_the_same(ranks: tuple[int
     state, x = their_weights(*ranks), PLAIN.inputs["x"]
     config, tensors = convert_third_party(state, aurora_alpha=6)
     assert (config.r, config.grid_size, config.spline_order, config.grid_range) == (2, 5, 3, (-1.0, 1.0))
-    assert config.rank_pattern == ({"lin1": 3} if ranks[1] == 3 else {})
+    assert config.rank_pattern == ({"^lin1": 3} if ranks[1] == 3 else {})
     config.save_pretrained(tmp_path)
     save_file(tensors, tmp_path / "adapter_model.safetensors")
     model = PeftModel.from_pretrained(PLAIN.build(), tmp_path)
@@ -53,6 +53,23 @@ def test_keys_may_go_without_pefts_prefix() -> None:
     _, tensors = convert_third_party(their_weights(), prefix="")
     assert "lin0.aurora_anl.spline_weight" in tensors
     assert len(tensors) == 8
+
+
+def test_only_the_modules_of_that_full_name_are_adapted(tmp_path: Path) -> None:
+    state = their_weights()
+    inner = {key.replace("lin0.", "lin1.lin0."): value for key, value in state.items() if key.startswith("lin0.")}
+    state = {key: value for key, value in {**state, **inner}.items() if not key.startswith("lin1.weight_")}
+    state["lin1.lin0.weight_a"] = torch.randn(3, 12)
+    state |= {"lin1.lin0.weight_b": torch.randn(24, 3), "lin1.lin0.weight_ab_mixer": torch.eye(3)}
+    state["lin1.lin0.weight_a_spline"] = torch.randn(3, 8)
+    base = nn.ModuleDict({"lin0": nn.Linear(12, 24), "lin1": nn.ModuleDict({"lin0": nn.Linear(12, 24)})})
+    base["other"] = nn.ModuleDict({"lin0": nn.Linear(12, 24)})
+    config, tensors = convert_third_party(state)
+    config.save_pretrained(tmp_path)
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    loaded = PeftModel.from_pretrained(base, str(tmp_path))
+    ranks = {key: layer.r["default"] for key, layer in loaded.named_modules() if isinstance(layer, AuroraLinear)}
+    assert ranks == {"base_model.model.lin0": 2, "base_model.model.lin1.lin0": 3}
 
 
 def broken(**changes: Tensor | None) -> dict[str, Tensor]:
@@ -70,6 +87,11 @@ def broken(**changes: Tensor | None) -> dict[str, Tensor]:
         (broken(lin0__weight_a_spline=torch.zeros(3, 8)), ["lin0.weight_a_spline must have shape (2, 8)"]),
         (broken(lin0__grid=torch.linspace(0, 1, 12) ** 2), ["lin0.grid must hold uniform knots"]),
         (broken(lin0__grid=torch.zeros(5)), ["lin0.grid has 5 knots, which does not fit 8 spline weights"]),
+        (broken(lin0__grid=1 - torch.arange(-3, 9) * 0.4), ["lin0.grid must hold uniform knots"]),
+        (broken(lin0__grid=torch.full((12,), float("nan"))), ["lin0.grid must be finite"]),
+        (broken(lin0__weight_a=torch.tensor(1.0)), ["lin0.weight_a must be a floating tensor of 2 dimensions", "()"]),
+        (broken(lin0__weight_a=torch.ones(2, 12, dtype=torch.long)), ["lin0.weight_a must be a floating", "int64"]),
+        (broken(lin0__weight_b=torch.full((24, 2), torch.inf)), ["lin0.weight_b must be finite"]),
         (broken(lin1__grid=(torch.arange(-3, 9) * 0.4 - 1) * 2), ["'lin1' has grid", "'lin0' has"]),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[0][:20],

@@ -198,3 +198,24 @@ def test_it_prints_its_settings() -> None:
         "AdaptiveNonlinearLayer(rank=2, activation='tanh', spline_mode='pooled', grid_size=5, spline_order=3, "
         "grid_range=(-1.0, 1.0))"
     )
+
+
+@pytest.mark.parametrize(("order", "grid_size"), [(2, 5), (3, 4), (4, 5), (5, 4)])
+def test_the_second_derivative_is_right_at_the_centre_of_a_function(order: int, grid_size: int) -> None:
+    torch.manual_seed(0)
+    layer = AdaptiveNonlinearLayer(1, grid_size=grid_size, spline_order=order, use_fixed=False).double()
+
+    def second(at: float) -> float:
+        z = torch.tensor([at], dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(layer(z).sum(), z, create_graph=True)
+        return float(torch.autograd.grad(slope.sum(), z)[0])
+
+    assert second(0.0) == pytest.approx(second(1e-9), rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "per_channel"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_another_number_of_coordinates_is_refused(mode: str, width: int) -> None:
+    layer = AdaptiveNonlinearLayer(2, use_fixed=False, spline_mode=mode)
+    with pytest.raises(ValueError, match=rf"rank=2 coordinates in its last dimension, got \(4, {width}\)"):
+        layer(torch.zeros(4, width))

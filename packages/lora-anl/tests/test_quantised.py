@@ -99,8 +99,7 @@ def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **opt
     def resolve(base_layer: nn.Module, **_: object) -> QuantizationBackend | None:
         return backend if isinstance(base_layer, RoundedLinear) else None
 
-    for module in ("lora_anl.layer", "lora_anl.model"):
-        monkeypatch.setattr(f"{module}.resolve_quantization_backend", resolve)
+    monkeypatch.setattr("lora_anl.layer.resolve_quantization_backend", resolve)
     model = PLAIN.build()
     model.lin0, model.lin1 = RoundedLinear(model.lin0), RoundedLinear(model.lin1)
     torch.manual_seed(0)
@@ -145,3 +144,15 @@ def test_a_backend_that_takes_no_merge_is_named_before_anything_changes(monkeypa
         with pytest.raises(ValueError, match="quantised by gptq takes no merge; load the base model unquantised"):
             call()
     assert torch.equal(PLAIN.output(model), before)
+
+
+def test_a_layer_that_torchao_quantised_itself_trains_but_takes_no_merge() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    base = nn.Sequential(nn.Linear(32, 32))
+    quantize_(base, Int8WeightOnlyConfig())
+    model = get_peft_model(base, AuroraConfig(target_modules=["0"], forward_mode="static", init_weights=False))
+    model(torch.randn(3, 32)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    with pytest.raises(ValueError, match="quantised by torchao takes no merge"):
+        model.merge_adapter()

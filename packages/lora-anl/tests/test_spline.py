@@ -120,3 +120,21 @@ def test_the_result_has_the_dtype_of_the_points(dtype: torch.dtype) -> None:
 def test_any_shape_goes_through() -> None:
     for shape in ((), (0,), (3,), (2, 0, 5), (2, 3, 4)):
         assert BSplineBasis()(torch.zeros(shape)).shape == (*shape, 8)
+
+
+@pytest.mark.parametrize("far", [float("inf"), float("-inf"), 3e38, -3e38])
+def test_far_outside_every_function_is_zero(far: float) -> None:
+    point = torch.tensor([far])
+    for basis in (BSplineBasis()(point), bspline_basis(point, KNOTS, 3), BSplineBasis(5, 0)(point)):
+        assert torch.equal(basis, torch.zeros_like(basis))
+
+
+def test_what_is_not_a_number_stays_none() -> None:
+    point = torch.tensor([float("nan")])
+    assert BSplineBasis()(point).isnan().all()
+    assert bspline_basis(point, KNOTS, 3).isnan().any()
+
+
+def test_points_must_be_floating() -> None:
+    with pytest.raises(ValueError, match=r"floating, got torch\.int64"):
+        BSplineBasis()(torch.tensor([0, 1]))

@@ -29,7 +29,7 @@ MergePolicy = Literal["error", "static"]
 class AuroraConfig(PeftConfig):
     """Settings of an AuroRA adapter: h = W x + b + (aurora_alpha / r) B sigma(A dropout(x)).
 
-    Everything a setting can be checked for is checked when the config is made, with a ValueError that names it.
+    Settings are checked when the config is made, and again when a layer is adapted, with a ValueError that names them.
 
     Args:
         r: The compressed rank, at least 1. Small by design: the paper uses 2 everywhere.
@@ -55,7 +55,8 @@ class AuroraConfig(PeftConfig):
         init_weights: True: A normal with variance 1 / in_features and B = 0, so that the model starts unchanged;
             "kaiming_uniform": A as LoRA's and B = 0; False: B random too, for tests.
         bias: Which biases train too: "none", "all" or "aurora_only" (those of the adapted layers); needs peft 0.21.
-        fan_in_fan_out: Set for layers that store (in, out) weights; transformers' Conv1D is recognised without it.
+        fan_in_fan_out: Taken for the sake of configs written for LoRA; layers that store (in, out) weights,
+            transformers' Conv1D, are recognised without it, and torch.nn.Linear is never taken for one.
         rank_pattern: Another ``r`` for the layers whose name matches the key.
         alpha_pattern: Another ``aurora_alpha`` for the layers whose name matches the key.
         modules_to_save: Modules that train in full and are saved with the adapter, such as a classification head.
@@ -102,11 +103,16 @@ class AuroraConfig(PeftConfig):
         super().__post_init__()
         self.peft_type = PeftType.AURORA
         for name in ("target_modules", "exclude_modules"):
-            if isinstance(getattr(self, name), list):
-                setattr(self, name, set(getattr(self, name)))
+            if isinstance(getattr(self, name), list | tuple):
+                setattr(self, name, set(_names(name, getattr(self, name))))
+        self.rank_pattern, self.alpha_pattern = self.rank_pattern or {}, self.alpha_pattern or {}
+        self.check()
+        self.grid_range = (float(self.grid_range[0]), float(self.grid_range[1]))  # JSON gives a list
+
+    def check(self) -> None:
+        """Raise a ValueError that names the first setting out of its range."""
         self._check_numbers()
         check_grid(self.grid_size, self.spline_order, self.grid_range)
-        self.grid_range = (float(self.grid_range[0]), float(self.grid_range[1]))  # JSON gives a list
         check_nonlinearity(self.spline_mode, self.activation, self.use_fixed, self.use_spline, self.spline_init_scale)
         check_choice("forward_mode", self.forward_mode, ("dynamic", "static"))
         check_choice("merge_policy", self.merge_policy, ("error", "static"))
@@ -124,13 +130,23 @@ class AuroraConfig(PeftConfig):
         check_number("aurora_alpha", self.aurora_alpha, 0, open_end=True)
         if not isinstance(self.aurora_dropout, int | float) or not 0 <= self.aurora_dropout < 1:
             raise ValueError(f"aurora_dropout must be in [0, 1), got {self.aurora_dropout!r}")
-        self.rank_pattern, self.alpha_pattern = self.rank_pattern or {}, self.alpha_pattern or {}
+        for name in ("rank_pattern", "alpha_pattern"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} must be a dict from layer names to numbers, got {getattr(self, name)!r}")
         for key, rank in self.rank_pattern.items():
             check_rank(f"rank_pattern[{key!r}]", rank)
         for key, alpha in self.alpha_pattern.items():
             check_number(f"alpha_pattern[{key!r}]", alpha, 0, open_end=True)
 
     def _check_selection(self) -> None:
+        for name in ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                _names(name, value)
+        layers = self.layers_to_transform
+        for index in [layers] if isinstance(layers, int) else layers or []:
+            if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+                raise ValueError(f"layers_to_transform must be indices of at least 0, got {layers!r}")
         if self.layers_pattern and self.layers_to_transform is None:
             raise ValueError(
                 f"layers_pattern={self.layers_pattern!r} needs layers_to_transform, the indices it selects"
@@ -141,3 +157,12 @@ class AuroraConfig(PeftConfig):
                     raise ValueError(
                         f"{name} works with a list of target_modules only, got the pattern {self.target_modules!r}"
                     )
+
+
+def _names(setting: str, value: object) -> list[str]:
+    """The names as a list; ValueError if they are anything else."""
+    given = list(value) if isinstance(value, list | tuple | set) else [None]
+    names = [name for name in given if isinstance(name, str)]
+    if len(names) != len(given):
+        raise ValueError(f"{setting} must be names of modules, or a pattern, got {value!r}")
+    return names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import torch
@@ -66,17 +67,24 @@ def convert_third_party(
     config = AuroraConfig(
         r=r,
         aurora_alpha=aurora_alpha,
-        target_modules=modules,
+        target_modules="|".join(map(re.escape, modules)),
         grid_size=grid_size,
         spline_order=order,
         grid_range=grid_range,
-        rank_pattern={module: rank for module, rank in ranks.items() if rank != r},
+        rank_pattern={f"^{re.escape(module)}": rank for module, rank in ranks.items() if rank != r},
     )
     return config, tensors
 
 
 def _check_layer(module: str, found: Mapping[str, Tensor]) -> tuple[int, tuple[int, int, tuple[float, float]]]:
     """The rank and the grid (size, order, range) that a layer's shapes and knots say."""
+    for name, tensor in found.items():
+        dims = (1, 2) if name == GRID else (2,)
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or tensor.dim() not in dims:
+            what = f"{tuple(tensor.shape)} {tensor.dtype}" if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{module}.{name} must be a floating tensor of {dims[-1]} dimensions, got {what}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{module}.{name} must be finite, found NaN or infinity")
     r, columns = found["weight_a"].shape[0], found["weight_a_spline"].shape[-1]
     shapes = {"weight_b": (found["weight_b"].shape[0], r), "weight_ab_mixer": (r, r), "weight_a_spline": (r, columns)}
     for name, shape in shapes.items():
@@ -89,8 +97,8 @@ def _check_layer(module: str, found: Mapping[str, Tensor]) -> tuple[int, tuple[i
     grid_size = columns - order
     if not (order >= 0 and grid_size >= 1):
         raise ValueError(f"{module}.grid has {len(knots)} knots, which does not fit {columns} spline weights")
-    low, high = (round(float(knots[i]), 6) for i in (order, -order - 1))  # they are kept in single precision
-    if not torch.allclose(
+    low, high = (float(f"{float(knots[i]):.7g}") for i in (order, -order - 1))  # they are kept in single precision
+    if not low < high or not torch.allclose(
         knots, torch.tensor(uniform_knots(grid_size, order, (low, high)), dtype=torch.float64), atol=1e-5
     ):
         raise ValueError(f"{module}.grid must hold uniform knots, got {knots.tolist()}")

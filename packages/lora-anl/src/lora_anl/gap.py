@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
 
 from lora_anl.layer import AuroraLayer
@@ -27,28 +29,29 @@ def measure_merge_gap(model: nn.Module, dataloader: Iterable[Any], adapter_name:
 
     Returns:
         With Frobenius norms over all batches, y the output, y_static the one after the static merge and y_base the one
-        without the adapter (modules trained in full, such as a head, stay): ``relative_gap`` =
-        ‖y - y_static‖ / ‖y - y_base‖, ``relative_output_change`` = ‖y - y_static‖ / ‖y‖ and ``max_abs_change`` =
-        max |y - y_static|.
+        with the adapter disabled (peft then takes the original of a module trained in full, such as a head):
+        ``relative_gap`` = ‖y - y_static‖ / ‖y - y_base‖, ``relative_output_change`` = ‖y - y_static‖ / ‖y‖ and
+        ``max_abs_change`` = max |y - y_static|.
 
     Raises:
-        ValueError: No AuroRA layer, no such adapter, a merged model, no batch, or an output without a tensor.
+        ValueError: No AuroRA layer, no such adapter, a merged model or one whose adapters are disabled, no batch or an
+            empty one, or an output without a tensor.
     """
     layers = aurora_layers(model, adapter_name)
     gap = effect = size = largest = 0.0
     count = 0
-    with torch.no_grad(), evaluation(model), only(layers, adapter_name):
+    with torch.no_grad(), evaluation(model), only(model, adapter_name):
         for count, batch in enumerate(dataloader, 1):  # noqa: B007 - counted for the check below
             output = run(model, batch)
-            with _form(layers, "static"):
+            with _static(layers):
                 static = run(model, batch)
-            with _form(layers, None):
+            with _disabled(model):
                 base = run(model, batch)
             change = output - static
             gap += float(change.square().sum())
             effect += float((output - base).square().sum())
             size += float(output.square().sum())
-            largest = max(largest, float(change.abs().max()))
+            largest = float(np.maximum(largest, float(change.abs().max())))  # NaN stays
     if count == 0:
         raise ValueError("dataloader gave no batch to measure the merge gap on")
     return {
@@ -65,7 +68,7 @@ def _ratio(squared: float, to: float) -> float:
 
 
 def aurora_layers(model: nn.Module, adapter_name: str | None = None) -> dict[str, AuroraLayer]:
-    """The AuroRA layers of a model by name, only those with a named adapter; ValueError if none, or one is merged."""
+    """The AuroRA layers by name, only those with a named adapter; ValueError if none, or one is merged or disabled."""
     layers = {name: module for name, module in model.named_modules() if isinstance(module, AuroraLayer)}
     if not layers:
         raise ValueError(f"the {type(model).__name__} has no AuroRA layer; adapt it with an AuroraConfig first")
@@ -75,6 +78,8 @@ def aurora_layers(model: nn.Module, adapter_name: str | None = None) -> dict[str
         if not layers:
             raise ValueError(f"the model has no adapter {adapter_name!r}, only {', '.join(known)}")
     for name, layer in layers.items():
+        if layer.disable_adapters:
+            raise ValueError(f"the adapters of layer {name!r} are disabled; enable them first")
         if layer.merged:
             raise ValueError(
                 f"layer {name!r} has merged adapters {', '.join(layer.merged_adapters)}; unmerge them first"
@@ -84,13 +89,13 @@ def aurora_layers(model: nn.Module, adapter_name: str | None = None) -> dict[str
 
 def run(model: nn.Module, batch: Any) -> Tensor:
     """The model's output on a batch, as float64; see :func:`measure_merge_gap` for what a batch may be."""
-    device = next(model.parameters()).device
+    device = next((p.device for p in model.parameters() if p.device.type != "meta"), torch.device("cpu"))
     if isinstance(batch, Mapping):
         output = model(
             **{key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
         )
     else:
-        first = batch[0] if isinstance(batch, tuple | list) else batch
+        first = batch[0] if isinstance(batch, tuple | list) and batch else batch
         if not isinstance(first, Tensor):
             raise ValueError(f"a batch must be a tensor, a tuple of tensors or a mapping, got {type(batch).__name__}")
         output = model(first.to(device))
@@ -101,44 +106,65 @@ def run(model: nn.Module, batch: Any) -> Tensor:
         raise ValueError(
             f"the model's output must have logits, last_hidden_state or be a tensor, got {type(output).__name__}"
         )
+    if output.numel() == 0:
+        raise ValueError(f"a batch must hold at least one row, its output has shape {tuple(output.shape)}")
     return output.cpu().double()
 
 
 @contextmanager
 def evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every module gets its own mode back."""
+    """Evaluation mode for a while, without compiled code, which does not see hooks; modules get their own mode back."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
-        yield
+        with torch.compiler.set_stance("force_eager"):
+            yield
     finally:
         for module in training:
             module.training = True
 
 
 @contextmanager
-def only(layers: Mapping[str, AuroraLayer], adapter_name: str | None) -> Iterator[None]:
-    """One adapter alone for a while, without touching what trains."""
-    active = {name: layer._active_adapter for name, layer in layers.items()}
+def only(model: nn.Module, adapter_name: str | None) -> Iterator[None]:
+    """One adapter alone for a while, with its modules trained in full, without touching what trains."""
+    modules = _switched(model) if adapter_name is not None else []
+    active = [module._active_adapter for module in modules]
     try:
-        if adapter_name is not None:
-            for layer in layers.values():
-                layer._active_adapter = [adapter_name]
+        for module in modules:
+            module._active_adapter = [adapter_name]
         yield
     finally:
-        for name, layer in layers.items():
-            layer._active_adapter = active[name]
+        for module, before in zip(modules, active, strict=True):
+            module._active_adapter = before
 
 
 @contextmanager
-def _form(layers: Mapping[str, AuroraLayer], mode: str | None) -> Iterator[None]:
-    """All adapters in another forward mode, or (None) off, for a while."""
-    before = {name: (layer.forward_mode, layer._disable_adapters) for name, layer in layers.items()}
+def _disabled(model: nn.Module) -> Iterator[None]:
+    """All adapters off for a while, as by peft's ``disable_adapter``."""
+    modules = _switched(model)
+    before = [module._disable_adapters for module in modules]
+    try:
+        for module in modules:
+            module._disable_adapters = True
+        yield
+    finally:
+        for module, disabled in zip(modules, before, strict=True):
+            module._disable_adapters = disabled
+
+
+def _switched(model: nn.Module) -> list[Any]:
+    """What peft switches by adapter: our layers and modules trained in full."""
+    return [module for module in model.modules() if isinstance(module, AuroraLayer | AuxiliaryTrainingWrapper)]
+
+
+@contextmanager
+def _static(layers: Mapping[str, AuroraLayer]) -> Iterator[None]:
+    """All adapters in static form for a while."""
+    before = {name: layer.forward_mode for name, layer in layers.items()}
     try:
         for layer in layers.values():
-            layer._disable_adapters = layer._disable_adapters or mode is None
-            layer.forward_mode = dict.fromkeys(layer.forward_mode, mode or "dynamic")
+            layer.forward_mode = dict.fromkeys(layer.forward_mode, "static")
         yield
     finally:
         for name, layer in layers.items():
-            layer.forward_mode, layer._disable_adapters = before[name]
+            layer.forward_mode = before[name]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NoReturn
 
 import torch
+from accelerate.utils import align_module_device
 from peft.tuners.tuners_utils import BaseTunerLayer, _get_in_out_features, check_adapters_to_merge
 from peft.utils import quantization_extra_repr, resolve_quantization_backend
 from torch import Tensor, nn
@@ -32,11 +35,26 @@ def warn_of_static_merge(adapter_names: list[str]) -> None:
     )
 
 
+def find_backend(layer: nn.Module, get_apply_tensor_subclass: Callable[[], Any] | None = None) -> Any:
+    """Find peft's backend for a quantised layer, or None; without torchao's settings its layers take no merge."""
+    backend = resolve_quantization_backend(
+        layer, get_apply_tensor_subclass=get_apply_tensor_subclass or _unknown_settings
+    )
+    if get_apply_tensor_subclass is None and getattr(backend, "backend_name", None) == "torchao":
+        backend.supports_merge = False
+    return backend
+
+
+def _unknown_settings() -> NoReturn:
+    raise ValueError("the layer was quantised by torchao itself, so that its settings are not known")
+
+
 class AuroraLayer(BaseTunerLayer):
     """What every adapted layer holds, by adapter name: the projections A and B, the nonlinear layer, dropout, settings.
 
-    While adapters are merged, the unmerged weight is kept in CPU memory, so that unmerging restores it bit for bit, in
-    half precision and from quantised layers too.
+    While adapters are merged, the unmerged weight is kept (in CPU memory; a quantised layer as a copy where it is), so
+    that unmerging restores it bit for bit. Over another tuner's layer, whose merges go into the same weight, unmerging
+    subtracts instead.
 
     Args:
         base_layer: The layer to adapt, or another tuner's layer around it.
@@ -61,12 +79,17 @@ class AuroraLayer(BaseTunerLayer):
         self.merged_adapters: list[str] = []
         self.cast_input_dtype_enabled = True
         self._pristine: Tensor | list[nn.Module] | None = None  # a list keeps a module out of the state dict
+        self._added: dict[str, Tensor] = {}  # what is merged over another tuner's layer
+        self._given: dict[str, Tensor] = {}  # weights merged instead of get_delta_weight
         self._set_aside: tuple[list[str], list[str]] | None = None
         target = self.get_base_layer()
-        self.quantization_backend = resolve_quantization_backend(
-            target, get_apply_tensor_subclass=kwargs.get("get_apply_tensor_subclass")
-        )
+        self.quantization_backend = find_backend(target, kwargs.get("get_apply_tensor_subclass"))
         self.in_features, self.out_features = _get_in_out_features(target)
+        if not self.in_features or not self.out_features:
+            raise ValueError(
+                f"a layer must have inputs and outputs to adapt, got in_features={self.in_features}, "
+                f"out_features={self.out_features}"
+            )
         self.fan_in_fan_out = isinstance(target, Conv1D)
 
     def update_layer(self, adapter_name: str, r: int, aurora_alpha: float, config: AuroraConfig) -> None:
@@ -124,11 +147,18 @@ class AuroraLayer(BaseTunerLayer):
 
     def hidden(self, adapter_name: str, x: Tensor) -> Tensor:
         """What enters B, ``(..., r)``: sigma(A x) in dynamic mode, sigma(A) x in static mode, for x ``(..., in)``."""
-        down, _, sigma = self.adapter_weights(adapter_name)
         if self.forward_mode[adapter_name] == "static":
-            return linear(x, sigma(down.T).T)  # on each column of A: paper algorithm 1, step 2
-        sigma_of_z: Tensor = sigma(self.aurora_A[adapter_name](x))
+            with self._loaded(adapter_name):
+                down, _, sigma = self.adapter_weights(adapter_name)
+                columns: Tensor = sigma(down.T).T  # on each column of A: paper algorithm 1, step 2
+                return linear(x, columns)
+        sigma_of_z: Tensor = self.aurora_anl[adapter_name](self.aurora_A[adapter_name](x))
         return sigma_of_z
+
+    def _loaded(self, adapter_name: str) -> AbstractContextManager[None]:
+        """A's weight where it is computed with, even if accelerate keeps it elsewhere outside of A's own forward."""
+        down = self.aurora_A[adapter_name]
+        return align_module_device(down) if hasattr(down, "_hf_hook") else nullcontext()
 
     def adapter_output(self, adapter_name: str, x: Tensor) -> Tensor:
         """What an adapter adds, scaling B hidden(dropout(x)), ``(..., out)``."""
@@ -145,6 +175,10 @@ class AuroraLayer(BaseTunerLayer):
         """
         return self._delta(adapter).to(self.adapter_weights(adapter)[1].dtype)
 
+    def supports_lora_conversion(self, adapter_name: str = "default") -> bool:
+        """Whether a LoRA adapter can compute the same, for peft's conversion: in static mode, with the same rank."""
+        return self.forward_mode.get(adapter_name) == "static"
+
     @torch.no_grad()
     def _delta(self, adapter_name: str) -> Tensor:
         """:meth:`get_delta_weight` in at least float32."""
@@ -160,7 +194,7 @@ class AuroraLayer(BaseTunerLayer):
             ValueError: An adapter is dynamic and its policy is "error", or the quantised base cannot take a merge.
         """
         here = [name for name in adapter_names if name in self.aurora_A and name not in self.merged_adapters]
-        dynamic = [name for name in here if self.forward_mode[name] == "dynamic"]
+        dynamic = [name for name in here if self.forward_mode[name] != "static"]
         for name in dynamic:
             if self.merge_policy[name] != "static":
                 raise ValueError(
@@ -196,40 +230,60 @@ class AuroraLayer(BaseTunerLayer):
         if dynamic := self.check_mergeable(names):
             warn_of_static_merge(dynamic)
         # all at once from the unmerged weight, so that it does not matter in how many steps they are merged
-        self._set_merged({name: self._delta(name) for name in [*self.merged_adapters, *names]}, safe_merge)
+        self._set_merged(self._deltas([*self.merged_adapters, *names]), safe_merge)
+
+    def _deltas(self, adapter_names: list[str]) -> dict[str, Tensor]:
+        """What is merged for each adapter."""
+        return {name: self._given[name] if name in self._given else self._delta(name) for name in adapter_names}
 
     def merge_delta(self, adapter_name: str, delta: Tensor) -> None:
-        """Merge an adapter as ``delta``, ``(out, in)``, instead of its :meth:`get_delta_weight`, if that is finite.
+        """Merge an adapter as ``delta``, ``(out, in)``, instead of its :meth:`get_delta_weight`, until it is unmerged.
 
         Raises:
             ValueError: The result would be NaN or infinite.
         """
         self._set_merged({adapter_name: delta}, safe_merge=True)
+        self._given[adapter_name] = delta
 
     @torch.no_grad()
-    def _set_merged(self, deltas: dict[str, Tensor], safe_merge: bool) -> None:
-        """Set the weight to the unmerged one plus the deltas, by adapter, in at least float32."""
+    def check_finite(self, deltas: dict[str, Tensor]) -> Tensor:
+        """Return the weight with the deltas merged; ValueError if it would be NaN or infinite."""
+        merged = self._merged_weight(deltas)
+        if not torch.isfinite(merged).all():
+            raise ValueError(f"merging adapter {', '.join(map(repr, deltas))} would make the weight NaN or infinite")
+        return merged
+
+    def _merged_weight(self, deltas: dict[str, Tensor]) -> Tensor:
+        """The unmerged weight plus the deltas, by adapter, added in at least float32."""
         pristine = self._pristine_weight()
         merged = pristine.to(torch.promote_types(pristine.dtype, torch.float32))
         for delta in deltas.values():
             merged = merged + (delta.T if self.fan_in_fan_out else delta).to(merged.device)
-        merged = merged.to(pristine.dtype)
-        if safe_merge and not torch.isfinite(merged).all():
-            raise ValueError(f"merging adapter {', '.join(map(repr, deltas))} would make the weight NaN or infinite")
-        if self._pristine is None:
+        return merged.to(pristine.dtype)
+
+    @torch.no_grad()
+    def _set_merged(self, deltas: dict[str, Tensor], safe_merge: bool) -> None:
+        """Set the weight to the unmerged one plus the deltas."""
+        merged = self.check_finite(deltas) if safe_merge else self._merged_weight(deltas)
+        if isinstance(self.base_layer, BaseTunerLayer):
+            self._added = deltas
+        elif self._pristine is None:
             quantised = self.quantization_backend is not None
-            self._pristine = [copy.deepcopy(self.base_layer)] if quantised else pristine.detach().cpu().clone()
+            weight = self.get_base_weight()
+            self._pristine = [copy.deepcopy(self.base_layer)] if quantised else weight.detach().cpu().clone()
         self.set_base_weight(merged.to(self.weight.device))
         self.merged_adapters = list(deltas)
 
     def _pristine_weight(self) -> Tensor:
         if isinstance(self._pristine, Tensor):
             return self._pristine
-        weight: Tensor
-        if self._pristine is None:
-            weight = self.get_base_weight()
-        else:
-            weight = self.quantization_backend.get_base_weight(self._pristine[0])
+        if self._pristine is not None:
+            weight: Tensor = self.quantization_backend.get_base_weight(self._pristine[0])
+            return weight
+        weight = self.get_base_weight()
+        work = torch.promote_types(weight.dtype, torch.float32)
+        for delta in self._added.values():
+            weight = weight.to(work) - (delta.T if self.fan_in_fan_out else delta).to(weight.device)
         return weight
 
     def unmerge(self) -> None:
@@ -238,11 +292,18 @@ class AuroraLayer(BaseTunerLayer):
         if not self.merged:
             warnings.warn("Already unmerged. Nothing to do.", stacklevel=2)
             return
-        if isinstance(self._pristine, Tensor):
+        self._restore()
+        self._given = {}
+
+    @torch.no_grad()
+    def _restore(self) -> None:
+        if self._added:
+            self.set_base_weight(self._pristine_weight().to(self.weight.dtype))
+        elif isinstance(self._pristine, Tensor):
             self.set_base_weight(self._pristine.to(self.weight.device, self.weight.dtype))
         elif self._pristine is not None:
             self.base_layer = self._pristine[0]
-        self._pristine, self.merged_adapters = None, []
+        self._pristine, self._added, self.merged_adapters = None, {}, []
 
     def enable_adapters(self, enabled: bool) -> None:
         """Switch all adapters on or off; a merge is undone while they are off and comes back when they are on again."""
@@ -252,13 +313,13 @@ class AuroraLayer(BaseTunerLayer):
         if enabled and self._set_aside is not None:
             (active, merged), self._set_aside = self._set_aside, None
             if active == list(self.active_adapters):
+                merged += [name for name in self.merged_adapters if name not in merged]
                 here = [name for name in merged if name in self.aurora_A]
-                self._set_merged({name: self._delta(name) for name in here}, safe_merge=False)
+                self._set_merged(self._deltas(here), safe_merge=False)
 
     def _set_merge_aside(self) -> None:
-        aside = (list(self.active_adapters), self.merged_adapters)
-        self.unmerge()
-        self._set_aside = aside
+        self._set_aside = (list(self.active_adapters), self.merged_adapters)
+        self._restore()
 
 
 class AuroraLinear(nn.Module, AuroraLayer):

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from peft.tuners.tuners_utils import onload_layer
 from torch import Tensor, nn
 
 from lora_anl.gap import aurora_layers, evaluation, only, run
@@ -32,15 +33,18 @@ def calibrated_delta_weight(
         adapter_name: The adapter; None: the only active one.
 
     Returns:
-        ``(out, in)`` in the adapter's dtype, computed in float64.
+        ``(out, in)`` in the adapter's dtype; sums and solution are in float64.
 
     Raises:
-        ValueError: No input, another width, an unknown adapter, or inputs that span too little for ``eps`` = 0.
+        ValueError: No input, another width, an unknown adapter, or inputs that are not finite or span too little for
+            ``eps``.
     """
     active = [name for name in layer.active_adapters if name in layer.aurora_A]
     name = _only_adapter(active) if adapter_name is None else adapter_name
     if name not in layer.aurora_A:
         raise ValueError(f"the layer has no adapter {name!r}, only {', '.join(layer.aurora_A)}")
+    if inputs.dim() < 2:
+        raise ValueError(f"inputs must be (n, in_features={layer.in_features}), got shape {tuple(inputs.shape)}")
     moments = _Moments(layer, name, eps)
     moments.add(inputs)
     return moments.delta_weight()
@@ -52,7 +56,8 @@ def merge_calibrated(
     """Merge an adapter by its calibrated weights and return the base model without adapters.
 
     Every layer is calibrated on what enters it in the model as it runs with this adapter; no permission to merge is
-    needed. Memory: an ``(in, in)`` float64 matrix a layer. As with ``merge_and_unload``, use what is returned.
+    needed, and a static adapter is merged exactly. Memory: an ``(in, in)`` float64 matrix a layer. As with
+    ``merge_and_unload``, use what is returned.
 
     Args:
         model: A peft model with an AuroRA adapter, not merged.
@@ -62,8 +67,10 @@ def merge_calibrated(
         adapter_name: The adapter to merge; None: the only active one.
 
     Raises:
-        ValueError: No AuroRA layer, no such adapter, several active ones, a merged model, no batch, a quantised layer
-            that takes no merge, or inputs that span too little for ``eps`` = 0; nothing is changed then.
+        ValueError: No AuroRA layer, no such adapter, several active ones, a merged model or one whose adapters are
+            disabled, no batch, a layer that the data does not reach, a quantised layer that takes no merge, inputs
+            that are not finite or span too little for ``eps``, or a weight that would not be finite; nothing is
+            changed then.
     """
     check_number("eps", eps, 0)
     tuner = next((module for module in model.modules() if isinstance(module, AuroraModel)), None)
@@ -73,15 +80,25 @@ def merge_calibrated(
     layers = aurora_layers(model, name)
     for layer in layers.values():
         layer.check_quantisation()
-    moments = {key: _Moments(layer, name, eps) for key, layer in layers.items()}
-    with ExitStack() as stack, torch.no_grad(), evaluation(model), only(aurora_layers(model), name):
-        for key, layer in layers.items():
+    dynamic = {key: layer for key, layer in layers.items() if layer.forward_mode[name] != "static"}
+    moments = {key: _Moments(layer, name, eps) for key, layer in dynamic.items()}
+    with ExitStack() as stack, torch.no_grad(), evaluation(model), only(model, name):
+        for key, layer in dynamic.items():
             stack.callback(layer.register_forward_pre_hook(_observer(moments[key])).remove)
         for batch in dataloader:
             run(model, batch)
-    deltas = {key: moments[key].delta_weight() for key in layers}
+    deltas = {}
     for key, layer in layers.items():
-        layer.merge_delta(name, deltas[key])
+        try:
+            with onload_layer(layer):
+                deltas[key] = moments[key].delta_weight() if key in moments else layer.get_delta_weight(name)
+                layer.check_finite({name: deltas[key]})
+        except ValueError as error:
+            raise ValueError(f"layer {key!r}: {error}") from error
+    tuner.set_adapter([name])  # its modules trained in full become those of the model, too
+    for key, layer in layers.items():
+        with onload_layer(layer):  # where accelerate keeps its weights elsewhere
+            layer.merge_delta(name, deltas[key])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All adapters are already merged")  # by the lines above
         return tuner.merge_and_unload(adapter_names=[name])
@@ -103,36 +120,40 @@ class _Moments:
     def __init__(self, layer: AuroraLayer, adapter_name: str, eps: float) -> None:
         check_number("eps", eps, 0)
         self.layer, self.adapter_name, self.eps = layer, adapter_name, eps
-        self.weight, self.up, _ = layer.adapter_weights(adapter_name)
-        # MPS has no float64
-        self.device = torch.device("cpu") if self.weight.device.type == "mps" else self.weight.device
-        rank, width = self.weight.shape
-        self.cross = torch.zeros(rank, width, dtype=torch.float64, device=self.device)
-        self.gram = torch.zeros(width, width, dtype=torch.float64, device=self.device)
+        self.cross = self.gram = torch.zeros(0)
         self.rows = 0
 
     @torch.no_grad()
     def add(self, x: Tensor) -> None:
         """Add the rows of x, ``(..., in)``."""
-        width = len(self.gram)
-        if x.dim() < 2 or x.shape[-1] != width:
+        width = self.layer.in_features
+        if x.dim() == 0 or x.shape[-1] != width:
             raise ValueError(f"inputs must be (n, in_features={width}), got shape {tuple(x.shape)}")
-        rows = x.reshape(-1, width).to(self.weight)
-        hidden = self.layer.hidden(self.adapter_name, rows).to(self.device).double()
-        rows = rows.to(self.device).double()
-        self.cross += hidden.T @ rows
-        self.gram += rows.T @ rows
+        rows = x.reshape(-1, width).to(self.layer.adapter_weights(self.adapter_name)[0].dtype)
+        device = torch.device("cpu") if x.device.type == "mps" else x.device  # MPS has no float64
+        hidden = self.layer.hidden(self.adapter_name, rows).to(device).double()
+        rows = rows.to(device).double()
+        if self.rows == 0:
+            self.cross, self.gram = hidden.T @ rows, rows.T @ rows
+        else:
+            self.cross += hidden.T @ rows
+            self.gram += rows.T @ rows
         self.rows += len(rows)
 
     @torch.no_grad()
     def delta_weight(self) -> Tensor:
         """Scaling B cross (gram + eps I)⁻¹, ``(out, in)`` in the adapter's dtype."""
-        width = len(self.gram)
+        width, (_, up, _) = self.layer.in_features, self.layer.adapter_weights(self.adapter_name)
         if self.rows == 0:
             raise ValueError("inputs must hold at least one row to calibrate on, got none")
+        if not (self.gram.isfinite().all() and self.cross.isfinite().all()):
+            raise ValueError("inputs to calibrate on must be finite, found NaN or infinity in them or behind A")
         if self.eps == 0 and torch.linalg.matrix_rank(self.gram, hermitian=True) < width:
             raise ValueError(f"{self.rows} inputs do not span in_features={width}; give more, or eps above 0")
-        gram = self.gram + self.eps * torch.eye(width, dtype=torch.float64, device=self.device)
-        nearest = torch.linalg.solve(gram, self.cross.T).T
-        delta = self.layer.scaling[self.adapter_name] * (self.up.to(self.device).double() @ nearest)
-        return torch.as_tensor(delta, dtype=self.up.dtype, device=self.up.device)
+        gram = self.gram + self.eps * torch.eye(width, dtype=torch.float64, device=self.gram.device)
+        try:
+            nearest = torch.linalg.solve(gram, self.cross.T).T
+        except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+            raise ValueError(f"{self.rows} inputs do not span in_features={width}; give a larger eps") from error
+        delta = self.layer.scaling[self.adapter_name] * (up.to(nearest.device).double() @ nearest)
+        return torch.as_tensor(delta, dtype=up.dtype, device=up.device)

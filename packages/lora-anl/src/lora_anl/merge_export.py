@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from lora_anl.merge import merge_calibrated
-from lora_anl.saved_adapter import Batches, Outcome, SavedAdapter
-from nips_common.artifacts import atomic_folder, write_json
+from nips_finetune import Batches, SavedAdapter, check_new_folder, merge_and_save
 
 Policy = Literal["exact", "static", "calibrated"]
 
 
-def merge_and_save(
+def merge_by_policy(
     saved: SavedAdapter,
     out: Path,
     policy: Policy,
@@ -23,7 +23,7 @@ def merge_and_save(
     dtype: torch.dtype,
     eps: float = 1e-4,
 ) -> dict[str, Any]:
-    """Merge and write the model, its tokenizer or image processor, and ``merge.json`` to a new folder, in one step.
+    """Merge and write a new folder, in one step; see :func:`nips_finetune.merge_and_save`.
 
     Args:
         saved: The adapter.
@@ -34,33 +34,20 @@ def merge_and_save(
         dtype: Of the weights.
         eps: Ridge of the calibrated merge.
 
-    Returns:
-        What was done; with batches, how much it changed: of a classifier ``relative_output_change`` and ``same_class``
-        (the share of rows), of a language model ``loss_before`` and ``loss_after``.
-
     Raises:
-        ValueError: The policy does not fit the adapter, or the folder is not empty.
+        ValueError: The policy does not fit the adapter, or the folder is not empty; before anything is loaded.
     """
-    _check(saved, out, policy, batches)
-    changes = {"merge_policy": "static"} if policy == "static" else {}
-    model: Any = saved.load(device, dtype, **changes)
-    processor = saved.load_processor()
-    before = None if batches is None else Outcome.of(model, batches, saved.task)
+    _check(saved, policy, batches)
+    check_new_folder(out)
+    about = {"policy": policy}
     if policy == "calibrated" and batches is not None:
-        merged: Any = merge_calibrated(model, batches, eps)
-    else:
-        merged = model.merge_and_unload()
-    report: dict[str, Any] = {"adapter": str(saved.folder), "base": saved.base, "policy": policy, "out": str(out)}
-    if before is not None and batches is not None:
-        report |= {"rows": len(batches.examples)} | before.change_to(Outcome.of(merged, batches, saved.task))
-    with atomic_folder(out) as folder:
-        merged.save_pretrained(folder)
-        processor.save_pretrained(folder)
-        write_json(folder / "merge.json", report)
-    return report
+        merge = partial(merge_calibrated, dataloader=batches, eps=eps)
+        return merge_and_save(saved, out, batches, device, dtype, merge, about)
+    changes = {"merge_policy": "static"} if policy == "static" else {}
+    return merge_and_save(saved, out, batches, device, dtype, about=about, changes=changes)
 
 
-def _check(saved: SavedAdapter, out: Path, policy: Policy, batches: Batches | None) -> None:
+def _check(saved: SavedAdapter, policy: Policy, batches: Batches | None) -> None:
     dynamic = saved.config.forward_mode == "dynamic"
     if policy == "exact" and dynamic:
         raise ValueError(
@@ -75,5 +62,3 @@ def _check(saved: SavedAdapter, out: Path, policy: Policy, batches: Batches | No
         )
     if policy == "calibrated" and batches is None:
         raise ValueError("--policy calibrated needs --data, rows like those that the model will see")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"--out {out} must be a new or empty folder")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
-from peft.utils import get_quantization_kwargs, resolve_quantization_backend
+from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from peft.utils.other import get_pattern_key
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from lora_anl.config import AuroraConfig
-from lora_anl.layer import AuroraLayer, AuroraLinear, StaticMergeWarning, warn_of_static_merge
+from lora_anl.layer import AuroraLayer, AuroraLinear, StaticMergeWarning, find_backend, warn_of_static_merge
 from nips_common.peft_methods import register
 
 # Vision transformers named their projections anew within transformers 5; only names that a model has can match.
@@ -49,6 +49,7 @@ class AuroraModel(BaseTuner):
     ) -> None:
         if current_key is None:
             raise ValueError("the name of the target module must be given, got None")
+        peft_config.check()  # it may have been changed since it was made
         r = peft_config.rank_pattern.get(get_pattern_key(list(peft_config.rank_pattern), current_key), peft_config.r)
         alpha_key = get_pattern_key(list(peft_config.alpha_pattern), current_key)
         alpha = peft_config.alpha_pattern.get(alpha_key, peft_config.aurora_alpha)
@@ -61,6 +62,13 @@ class AuroraModel(BaseTuner):
         if adapter_name not in self.active_adapters:
             new_module.requires_grad_(False)  # one more adapter is not trained until it is made active
         self._replace_module(parent, target_name, new_module, target)
+
+    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
+        """As peft's, which on unloading takes every module for one with a weight; a head may be of several layers."""
+        if hasattr(new_module, "base_layer"):
+            super()._replace_module(parent, child_name, new_module, child)
+        else:
+            setattr(parent, child_name, new_module)
 
     def merge_adapter(self, adapter_names: list[str] | None = None, safe_merge: bool = False) -> None:
         """Merge adapters (None: the active ones) into the base weights; ``unmerge_adapter`` restores them bit for bit.
@@ -85,6 +93,14 @@ class AuroraModel(BaseTuner):
         return base
 
     @contextmanager
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        if kwargs.get("adapter_names") is not None:
+            raise ValueError(
+                "adapter_names was given, but AuroRA does not mix adapters within a batch; choose one by set_adapter"
+            )
+        yield
+
+    @contextmanager
     def _merging(self, adapter_names: list[str] | None) -> Iterator[None]:
         self._names_to_merge = adapter_names
         try:
@@ -96,17 +112,36 @@ class AuroraModel(BaseTuner):
     def _check_merge_allowed(self) -> None:
         super()._check_merge_allowed()
         names = self.active_adapters if self._names_to_merge is None else self._names_to_merge
-        layers = [module for module in self.model.modules() if isinstance(module, AuroraLayer)]
-        dynamic = {name for layer in layers for name in layer.check_mergeable(names)}
+        layers = {key: module for key, module in self.model.named_modules() if isinstance(module, AuroraLayer)}
+        known = {name for layer in layers.values() for name in layer.aurora_A}
+        for name in self._names_to_merge or []:
+            if name not in known:
+                raise ValueError(f"there is no adapter {name!r} to merge, only {', '.join(sorted(known))}")
+        _check_own_weights(layers, names)
+        dynamic = {name for layer in layers.values() for name in layer.check_mergeable(names)}
         if dynamic:
             warn_of_static_merge(sorted(dynamic))
             warnings.simplefilter("ignore", StaticMergeWarning)  # once is enough; undone by _merging
 
 
+def _check_own_weights(layers: Mapping[str, AuroraLayer], adapter_names: list[str]) -> None:
+    """Raise a ValueError if two layers that are to be merged share one weight, which would get both updates."""
+    owners: dict[int, str] = {}
+    for key, layer in layers.items():
+        weight = getattr(layer.get_base_layer(), "weight", None)
+        if weight is None or not any(name in layer.aurora_A for name in adapter_names):
+            continue
+        other = owners.setdefault(id(weight), key)
+        if other != key:
+            raise ValueError(
+                f"layers {other!r} and {key!r} share one weight, so that adapters cannot be merged into it"
+            )
+
+
 def _check_target(target: nn.Module, name: str, config: AuroraConfig, kwargs: dict[str, Any]) -> None:
     """Raise a TypeError that names the module and its type unless it is linear."""
     base = target.get_base_layer() if isinstance(target, BaseTunerLayer) else target
-    backend = resolve_quantization_backend(base, **kwargs)
+    backend = find_backend(base, **kwargs)
     if not isinstance(base, nn.Linear | Conv1D) and getattr(backend, "layer_type", None) != "linear":
         raise TypeError(
             f"target module {name!r} is a {type(base).__name__}; AuroRA adapts torch.nn.Linear, transformers' "

@@ -6,7 +6,6 @@ are computed again. The backward consists of ordinary operations, so that it can
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, get_args
 
@@ -19,6 +18,7 @@ Activation = Literal["tanh", "leaky_relu", "sigmoid", "relu"]
 SplineMode = Literal["pooled", "per_channel"]
 
 LEAKY_SLOPE = 0.01
+MAX_NUMBER = 1e30  # what float32 still takes with room for products
 
 
 def activate(x: Tensor, activation: str) -> Tensor:
@@ -181,7 +181,9 @@ class AdaptiveNonlinearLayer(nn.Module):
             nn.init.uniform_(self.spline_weight, -self.spline_init_scale, self.spline_init_scale)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return sigma(z), ``(..., r)``, for z of that shape."""
+        """Return sigma(z), ``(..., r)``, for z of that shape; another width is a ValueError."""
+        if z.dim() == 0 or z.shape[-1] != self.rank:
+            raise ValueError(f"z must have rank={self.rank} coordinates in its last dimension, got {tuple(z.shape)}")
         dtype = torch.promote_types(z.dtype, torch.float32)
         for weight in (self.proj, self.spline_weight):
             dtype = dtype if weight is None else torch.promote_types(dtype, weight.dtype)
@@ -242,8 +244,13 @@ def check_flag(name: str, value: object) -> None:
 
 def check_number(name: str, value: float, low: float, *, open_end: bool = False) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``, or above it."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
     if not number or value < low or (open_end and value == low):
         raise ValueError(
-            f"{name} must be a finite number {'above' if open_end else 'of at least'} {low}, got {value!r}"
+            f"{name} must be a finite number {'above' if open_end else 'of at least'} {low}, got {_shown(value)}"
         )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

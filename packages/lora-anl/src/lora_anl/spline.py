@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 MAX_ORDER = 5
+MIN_WIDTH, MAX_WIDTH = 1e-30, 1e30  # of a grid, so that float32 can count its steps
 
 
 def bspline_basis(x: Tensor, knots: Tensor, order: int) -> Tensor:
@@ -39,6 +40,7 @@ def bspline_basis(x: Tensor, knots: Tensor, order: int) -> Tensor:
         raise ValueError(f"knots must be a vector of at least order + 2 = {order + 2}, got shape {tuple(knots.shape)}")
     dtype = torch.promote_types(torch.promote_types(x.dtype, knots.dtype), torch.float32)
     points, t = x.to(dtype).unsqueeze(-1), knots.to(dtype)
+    points = torch.where((points < t[0]) | (points >= t[-1]), t[-1], points)  # infinity times 0 would be NaN
     basis = ((points >= t[:-1]) & (points < t[1:])).to(dtype)
     for degree in range(1, order + 1):
         width = t[degree:] - t[:-degree]
@@ -71,7 +73,7 @@ def uniform_basis(x: Tensor, grid_size: int, order: int, low: float, high: float
     """
     if order == 0:
         return bspline_basis(x, _knots_like(x, grid_size, low, high), 0)
-    distance = _signed_distance(x, grid_size, order, low, high).abs()
+    distance, _ = _distance(x, grid_size, order, low, high)
     return _combine(distance, order, lambda excess: excess.pow(order)) / math.factorial(order)
 
 
@@ -80,23 +82,27 @@ def uniform_basis_and_slope(x: Tensor, grid_size: int, order: int, low: float, h
     if order == 0:
         basis = uniform_basis(x, grid_size, order, low, high)
         return basis, torch.zeros_like(basis)
-    signed = _signed_distance(x, grid_size, order, low, high)
-    distance = signed.abs()
+    distance, side = _distance(x, grid_size, order, low, high)
     basis = _combine(distance, order, lambda excess: excess.pow(order)) / math.factorial(order)
     if order == 1:  # max(..., 0)^0 is the indicator of the support
         falling = _combine(distance, order, lambda excess: (excess > 0).to(excess.dtype))
     else:
         falling = _combine(distance, order, lambda excess: excess.pow(order - 1))
-    # d(distance)/dx = sign / step, and d(excess^k)/d(distance) = -k excess^(k-1)
-    return basis, signed.sign() * falling * (-grid_size / ((high - low) * math.factorial(order - 1)))
+    # d(distance)/dx = side / step, and d(excess^k)/d(distance) = -k excess^(k-1)
+    return basis, side * falling * (-grid_size / ((high - low) * math.factorial(order - 1)))
 
 
-def _signed_distance(x: Tensor, grid_size: int, order: int, low: float, high: float) -> Tensor:
-    """``(..., G + k)``: from the centre of each function to the point, in steps of the grid."""
+def _distance(x: Tensor, grid_size: int, order: int, low: float, high: float) -> tuple[Tensor, Tensor]:
+    """``(..., G + k)``: how far the point is from the centre of each function, in steps of the grid, and on which side.
+
+    The side is never 0, so that at a centre, where the slope is 0 but its own derivative is not, both are right.
+    """
     per_step = grid_size / (high - low)
     first = low * per_step + (1 - order) / 2
     centres = torch.arange(grid_size + order, dtype=x.dtype, device=x.device) + first
-    return torch.sub(x.unsqueeze(-1) * per_step, centres)
+    signed = torch.sub(x.unsqueeze(-1) * per_step, centres)
+    side = 1 - 2 * (signed < 0).to(x.dtype)
+    return signed * side, side
 
 
 def _combine(distance: Tensor, order: int, power: Callable[[Tensor], Tensor]) -> Tensor:
@@ -147,7 +153,9 @@ class BSplineBasis(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``(..., G + k)`` for points ``(...)``, in their dtype, computed in at least float32."""
+        """Return ``(..., G + k)`` for floating points ``(...)``, in their dtype, computed in at least float32."""
+        if not x.is_floating_point():
+            raise ValueError(f"points must be floating, got {x.dtype}")
         work = x.to(torch.promote_types(x.dtype, torch.float32))
         return uniform_basis(work, self.grid_size, self.order, *self.grid_range).to(x.dtype)
 
@@ -161,12 +169,22 @@ def check_grid(grid_size: int, order: int, grid_range: tuple[float, float]) -> N
     if not isinstance(grid_size, int) or isinstance(grid_size, bool) or grid_size < 1:
         raise ValueError(f"grid_size must be a whole number of at least 1, got {grid_size!r}")
     _check_order(order)
-    try:
-        low, high = (float(end) for end in grid_range)
-    except (TypeError, ValueError):
-        raise ValueError(f"grid_range must be two numbers, low and high, got {grid_range!r}") from None
+    ends = tuple(grid_range) if isinstance(grid_range, tuple | list) else ()
+    if len(ends) != 2 or not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
+        raise ValueError(f"grid_range must be two numbers, low and high, got {grid_range!r}")
+    low, high = (_finite(end) for end in ends)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ValueError(f"grid_range must be finite and increasing, got {grid_range!r}")
+    if not MIN_WIDTH <= high - low <= MAX_WIDTH:
+        raise ValueError(f"grid_range must be between 1e-30 and 1e30 wide, got {grid_range!r}")
+
+
+def _finite(number: float) -> float:
+    """The number as a float; infinity if it is too large for one."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _check_order(order: int) -> None:

@@ -50,6 +50,12 @@ def compare(
     return scores
 
 
+def most_frequent(splits: Splits) -> float:
+    """Test accuracy in per cent of always giving the topic that is most frequent in training."""
+    topic = splits["training"].labels.mode().values
+    return 100 * float((splits["test"].labels == topic).double().mean())
+
+
 def _chosen(validation: Mapping[float, float], rates: Sequence[float]) -> float:
     return max(rates, key=lambda rate: validation.get(rate, 0.0))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from lora_anl.experiment.comparison import Scores
@@ -81,7 +81,7 @@ def _residual(axes: Any, fits: Mapping[str, Sequence[Fit]]) -> None:
     for label, field in (("static merge of\nAuroRA r=2", "merged"), ("calibrated merge\nof AuroRA r=2", "calibrated")):
         pairs = zip(fits[POOLED], fits[LINEAR], strict=True)
         rows.append((label, [getattr(one, field) / best.training for one, best in pairs]))
-    _strip(axes, rows, lambda values: sorted(values)[len(values) // 2])
+    _strip(axes, rows, median)
     axes.set_xscale("log")
     axes.axvline(1, color=GREY, linestyle="--", linewidth=1)
     axes.set_xlabel("training MSE / that of the best linear map (dashed)")
@@ -90,9 +90,7 @@ def _residual(axes: Any, fits: Mapping[str, Sequence[Fit]]) -> None:
 
 def _shift(axes: Any, unadapted: float, shifted: Mapping[str, Shifted]) -> None:
     rows: list[tuple[str, Sequence[float]]] = [(name, result.accuracy) for name, result in shifted.items()]
-    for name, result in shifted.items():
-        if result.merged and result.merged != result.accuracy and name == POOLED:
-            rows.append((f"static merge of\n{name}", result.merged))
+    rows.append((f"static merge of\n{POOLED}", shifted[POOLED].merged))
     _strip(axes, rows, fmean)
     axes.axvline(unadapted, color=GREY, linestyle="--", linewidth=1)
     axes.set_xlim(0, 100)

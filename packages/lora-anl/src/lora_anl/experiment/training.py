@@ -55,7 +55,7 @@ def trainable(model: nn.Module) -> int:
 
 def fit(model: nn.Module, loss: Callable[[Tensor], Tensor], x: Tensor, learning_rate: float, steps: int) -> None:
     """Full-batch Adam on what trains; ``loss`` takes the model's output on ``x``."""
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=learning_rate)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=learning_rate, fused=True)
     model.train()
     for _ in range(steps):
         optimizer.zero_grad()

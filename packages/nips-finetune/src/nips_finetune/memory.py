@@ -1,4 +1,4 @@
-"""What an adapter costs: trainable parameters by module, and the memory of a training step; on meta tensors."""
+"""The memory of a training step, estimated on meta tensors."""
 
 from __future__ import annotations
 
@@ -7,37 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lora_anl.layer import AuroraLayer
-from lora_anl.tasks import is_head
-
 GIB = 2**30
-
-
-def count_parameters(model: nn.Module) -> dict[str, Any]:
-    """Count what trains in a peft model, adapted layer by adapted layer.
-
-    Returns:
-        ``adapter``, ``head``, ``trainable``, ``total`` (with the base), ``trainable_percent`` and ``modules``: for each
-        adapted layer ``in_features``, ``out_features``, ``rank`` and ``parameters``.
-    """
-    modules = {}
-    for name, layer in model.named_modules():
-        if isinstance(layer, AuroraLayer):
-            count = sum(p.numel() for key, p in layer.named_parameters() if "aurora_" in key)
-            rank = max(layer.r.values())
-            shape = {"in_features": layer.in_features, "out_features": layer.out_features}
-            modules[name.removeprefix("base_model.model.")] = {**shape, "rank": rank, "parameters": count}
-    trainable = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
-    head = sum(count for name, count in trainable.items() if is_head(name))
-    total = sum(p.numel() for p in model.parameters())
-    return {
-        "adapter": sum(trainable.values()) - head,
-        "head": head,
-        "trainable": sum(trainable.values()),
-        "total": total,
-        "trainable_percent": 100 * sum(trainable.values()) / total,
-        "modules": modules,
-    }
 
 
 def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpointing: bool) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lora_anl.examples import Columns, Example
+from nips_finetune.examples import Columns, Example
 
 Batch = dict[str, Tensor]
 Collator = Callable[[Sequence[Example]], Batch]
 IGNORED = -100  # the label that takes no part in a loss
+LONGEST_TEXT = 512  # in tokens, unless the user or the model says less
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class TextCollator:
     multiple_of: int | None = None
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        """What the tokenizer gives, ``(batch, length)``, and ``labels`` ``(batch,)``."""
+        """What the tokenizer gives, ``(batch, length)``, and ``labels`` ``(batch,)`` of rows that have them."""
         pairs = [example["text_pair"] for example in examples] if "text_pair" in examples[0] else None
         encoded = self.tokenizer(
             [example["text"] for example in examples],
@@ -178,12 +179,14 @@ class ImageCollator:
     multiple_of: int | None = None
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        """``pixel_values`` ``(batch, channels, height, width)`` and ``labels`` ``(batch,)``."""
+        """``pixel_values`` ``(batch, channels, height, width)``, and ``labels`` ``(batch,)``."""
         pixels = self.processor(images=[example["image"] for example in examples], return_tensors="pt")["pixel_values"]
         return {"pixel_values": pixels, **_labels(examples)}
 
 
 def _labels(examples: Sequence[Example]) -> Batch:
+    if "label" not in examples[0]:  # rows to run a trained model on
+        return {}
     values = [example["label"] for example in examples]
     return {"labels": torch.tensor(values, dtype=torch.float32 if isinstance(values[0], float) else torch.long)}
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from nips_common.artifacts import atomic_file
-from nips_common.runtime import require
 
 
 def plot_loss(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> None:
@@ -17,14 +19,7 @@ def plot_loss(history: Sequence[Mapping[str, Any]], path: Path, title: str) -> N
         history: The Trainer's ``state.log_history``.
         path: The PNG file, replaced in one step.
         title: Above the plot.
-
-    Raises:
-        ImportError: matplotlib is not installed.
     """
-    require("matplotlib", "lora-anl[train]")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no global state, no window system
     axes = figure.add_subplot()

@@ -19,12 +19,12 @@ from transformers import (
     TrainingArguments,
 )
 
-from lora_anl.tasks import is_head
+from nips_finetune.tasks import is_head
 
 log = logging.getLogger(__name__)
 
 
-class AuroraTrainer(Trainer):
+class FinetuneTrainer(Trainer):
     """The Trainer; modules trained in full (peft's ``modules_to_save``) get ``args.head_learning_rate``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -33,6 +33,16 @@ class AuroraTrainer(Trainer):
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(_Bar())
         self.add_callback(_LogToLogger())
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """As the Trainer, without the pickle of its arguments, which nothing reads."""
+        super()._save(output_dir, state_dict=state_dict)
+        Path(output_dir or self.args.output_dir, "training_args.bin").unlink(missing_ok=True)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Keep a card that is there: the training script writes one with more in it."""
+        if not Path(self.args.output_dir, "README.md").is_file():
+            super().create_model_card(*args, **kwargs)
 
     def average_over_accumulation(self) -> None:
         """Take the mean of accumulated batches; right where each row has one label, as not all heads take a count."""

@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nips_common.runtime import require
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+import datasets
+from datasets import Dataset
 
 Example = dict[str, Any]  # some of text, text_pair, prompt (str), label (int or float), image (PIL image)
 
@@ -167,8 +165,6 @@ class _Renaming:
 
 def _with_image_files(rows: Dataset, column: str, source: str) -> Dataset:
     """Let a column of paths, relative to their list, be one of images; ValueError for other values."""
-    datasets = require("datasets", "lora-anl[train]")
-    require("PIL", "lora-anl[train]")
     feature = rows.features[column]
     if isinstance(feature, datasets.Image):
         return rows

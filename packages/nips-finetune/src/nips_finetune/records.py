@@ -7,12 +7,12 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nips_common.runtime import require
-
-if TYPE_CHECKING:
-    from datasets import Dataset
+import datasets
+import pyarrow
+import pyarrow.parquet
+from datasets import Dataset
 
 FILES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -27,34 +27,39 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
     Args:
         source: A file (.csv, .tsv, .json with a list of objects, .jsonl, .parquet); a folder of ``save_to_disk``; a
             folder with a folder of images for each class; or a hub id, also ``hf:ID``.
-        split: The split, for a folder of several splits or a hub id.
+        split: The split, for a folder of several splits or a hub id; what has no splits is all "train".
         name: The configuration of a hub data set.
 
     Raises:
         ValueError: A file that cannot be read, with its line; no rows; no such split.
         OSError: Neither a local path nor to be had from the hub.
     """
-    datasets = require("datasets", "lora-anl[train]")
     path = Path(source)
     if path.is_file():
-        rows = _read_file(path, datasets)
+        _check_whole(source, split)
+        rows = _read_file(path)
     elif path.is_dir():
-        rows = _read_folder(path, split, datasets)
+        rows = _read_folder(path, split)
     elif path.suffix.lower() in FILES or source.startswith((".", "/", "~")):
         raise FileNotFoundError(f"{source}: no such file or folder")
     else:
-        rows = _read_hub(source.removeprefix("hf:"), split, name, datasets)
+        rows = _read_hub(source.removeprefix("hf:"), split, name)
     if len(rows) == 0:
         raise ValueError(f"{source} holds no rows")
     return rows
 
 
-def _read_file(path: Path, datasets: Any) -> Dataset:
+def _check_whole(source: str, split: str) -> None:
+    """Data without splits must not be taken for the split that was asked for, such as one to evaluate on."""
+    if split != "train":
+        raise ValueError(f"{source} has no splits, so no split {split!r}")
+
+
+def _read_file(path: Path) -> Dataset:
     ending = path.suffix.lower()
     if ending == ".parquet":
-        pyarrow = require("pyarrow.parquet", "lora-anl[train]")
         try:
-            return datasets.Dataset(pyarrow.read_table(path))
+            return datasets.Dataset(pyarrow.parquet.read_table(path))
         except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors
             raise ValueError(f"{path}: not a Parquet file: {error}") from error
     readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".jsonl": _json_lines, ".json": _json_list}
@@ -68,7 +73,7 @@ def _read_file(path: Path, datasets: Any) -> Dataset:
         return datasets.Dataset.from_dict({key: [row.get(key) for row in rows] for key in columns})
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text: {error}") from error
-    except require("pyarrow", "lora-anl[train]").ArrowException as error:
+    except pyarrow.ArrowException as error:
         raise ValueError(f"{path}: a column mixes types: {error}") from error
 
 
@@ -115,17 +120,19 @@ def _json_list(path: Path) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
-def _read_folder(path: Path, split: str, datasets: Any) -> Dataset:
+def _read_folder(path: Path, split: str) -> Dataset:
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         try:
             found = datasets.load_from_disk(str(path))
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{path}: not a readable folder of datasets: {error}") from error
         if not isinstance(found, datasets.DatasetDict):
+            _check_whole(str(path), split)
             return found
         if split not in found:
             raise ValueError(f"{path} has no split {split!r}, only {', '.join(found)}")
         return found[split]
+    _check_whole(str(path), split)
     classes = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     files = [
         (str(file), name)
@@ -140,7 +147,7 @@ def _read_folder(path: Path, split: str, datasets: Any) -> Dataset:
     return datasets.Dataset.from_dict({"image": [file for file, _ in files], "label": [name for _, name in files]})
 
 
-def _read_hub(source: str, split: str, name: str | None, datasets: Any) -> Dataset:
+def _read_hub(source: str, split: str, name: str | None) -> Dataset:
     try:
         return datasets.load_dataset(source, name, split=split)
     except (OSError, ValueError, RuntimeError) as error:

@@ -11,40 +11,41 @@ import torch
 from peft import PeftConfig, PeftModel
 from torch import Tensor, nn
 
-from lora_anl.config import AuroraConfig
-from lora_anl.examples import Columns, make_examples
-from lora_anl.pretrained import load_config, load_image_processor, load_model, load_tokenizer, longest_text
-from lora_anl.records import read_records
-from lora_anl.tasks import IGNORED, TASKS, Batch, Task, find_task, make_collator
 from nips_common.artifacts import read_json
-
-RECORD = "training.json"  # what `lora-anl train` leaves: model, task, columns
-LONGEST_TEXT = 512
+from nips_finetune.examples import Columns, make_examples
+from nips_finetune.method import AdapterMethod
+from nips_finetune.pretrained import load_config, load_image_processor, load_model, load_tokenizer, longest_text
+from nips_finetune.records import read_records
+from nips_finetune.run_folder import RECORD
+from nips_finetune.tasks import IGNORED, LONGEST_TEXT, TASKS, Batch, Task, find_task, make_collator
 
 
 @dataclass(frozen=True)
 class SavedAdapter:
-    """A folder of peft with an AuroRA adapter, read but not loaded.
+    """A folder of peft with an adapter of a method, read but not loaded.
 
     Args:
         folder: The folder.
         config: Its settings.
         base: The base model: a folder or a hub id.
         task: The task.
-        record: What `lora-anl train` wrote about it; empty for other adapters.
+        record: What the training script wrote about it; empty for other adapters.
     """
 
     folder: Path
-    config: AuroraConfig
+    config: PeftConfig
     base: str
     task: Task
     record: dict[str, Any]
 
     @classmethod
-    def read(cls, folder: Path, base: str | None = None, task: str | None = None) -> SavedAdapter:
+    def read(
+        cls, method: AdapterMethod, folder: Path, base: str | None = None, task: str | None = None
+    ) -> SavedAdapter:
         """Read the folder.
 
         Args:
+            method: The method that it must be of.
             folder: The folder.
             base: The base model, where it is no longer at the place that the folder names.
             task: The task, where the folder does not say it.
@@ -59,8 +60,9 @@ class SavedAdapter:
             config = PeftConfig.from_pretrained(str(folder))
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{folder / 'adapter_config.json'}: {error}") from error
-        if not isinstance(config, AuroraConfig):
-            raise ValueError(f"{folder} holds an adapter of the method {config.peft_type}, expected AURORA")
+        if not isinstance(config, method.config_type):
+            found = str(getattr(config.peft_type, "value", config.peft_type))
+            raise ValueError(f"{folder} holds an adapter of the method {found}, expected {method.title}")
         record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
         source = base or config.base_model_name_or_path
         if not source:
@@ -109,7 +111,7 @@ class SavedAdapter:
         """Data for the model.
 
         Args:
-            data: As :func:`lora_anl.records.read_records` takes it.
+            data: As :func:`nips_finetune.read_records` takes it.
             columns: As :meth:`columns` gives them.
             split: The split.
             most: Use only the first so many rows.

@@ -56,6 +56,10 @@ def load_config(source: str) -> PretrainedConfig:
         ValueError: A local file or folder that holds none.
         OSError: Neither local nor on the hub, or the hub cannot be reached.
     """
+    if Path(source).is_dir() and not (Path(source) / "config.json").is_file():
+        raise ValueError(
+            f"cannot load the model of {source}: it holds no config.json"
+        )  # older versions guess a default
     with _loading("model", source):
         return AutoConfig.from_pretrained(source)
 

@@ -1,0 +1,11 @@
+"""The fixtures of the package's own test support."""
+
+from nips_finetune.testing.fixtures import (  # noqa: F401 - pytest finds them here
+    frozen_imports,
+    image_folder,
+    llama_folder,
+    roberta_folder,
+    text_csv,
+    text_jsonl,
+    vit_folder,
+)
