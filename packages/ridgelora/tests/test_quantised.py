@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
 from peft.utils.quantization_utils import ForwardOnlyQuantizationBackend, QuantizationBackend
-from torch import Tensor, nn
+from torch import nn
 
+from nips_common.testing.quantised import RoundedBackend, RoundedLinear, rounded_model, torchao_llama
 from nips_common.testing.tiny_models import LLAMA, PLAIN
-from ridgelora import RidgeLoraConfig, RidgeLoraLinear
+from ridgelora import RidgeLoraConfig, RidgeLoraLinear, ridge_squashing_loss
 
 
 def layers(model: nn.Module) -> list[RidgeLoraLinear]:
     return [module for module in model.modules() if isinstance(module, RidgeLoraLinear)]
-
-
-# torchao
-
-
-def torchao_llama(tmp_path: Path) -> nn.Module:
-    from torchao.quantization import Int8WeightOnlyConfig
-    from transformers import LlamaForCausalLM, TorchAoConfig
-
-    LLAMA.build().save_pretrained(tmp_path / "base")
-    config = TorchAoConfig(Int8WeightOnlyConfig())
-    model: nn.Module = LlamaForCausalLM.from_pretrained(tmp_path / "base", quantization_config=config, dtype="float32")
-    return model.eval()
 
 
 def test_a_torchao_model_is_adapted_trained_merged_and_restored(tmp_path: Path) -> None:
@@ -53,6 +40,14 @@ def test_a_torchao_model_is_adapted_trained_merged_and_restored(tmp_path: Path) 
         assert torch.equal(LLAMA.output(model), base)
 
 
+def test_on_a_quantised_base_the_start_is_the_identity_and_the_loss_needs_no_weight(tmp_path: Path) -> None:
+    model = torchao_llama(tmp_path)
+    base = LLAMA.output(model)
+    model = get_peft_model(model, RidgeLoraConfig(target_modules=["q_proj", "v_proj"]))
+    assert (LLAMA.output(model) - base).abs().max() <= 1e-5
+    assert ridge_squashing_loss(model) == 0
+
+
 def test_an_adapter_trained_on_a_torchao_model_loads_onto_a_plain_one(tmp_path: Path) -> None:
     config = RidgeLoraConfig(target_modules=["q_proj", "v_proj"], init_weights="gaussian")
     model = get_peft_model(torchao_llama(tmp_path), config)
@@ -62,55 +57,16 @@ def test_an_adapter_trained_on_a_torchao_model_loads_onto_a_plain_one(tmp_path: 
     assert (LLAMA.output(plain) - quantised).abs().max() <= 0.05 * quantised.abs().max()
 
 
-# a stand-in: weights rounded to 8 bits, in a module that is no nn.Linear
-
-
-class RoundedLinear(nn.Module):
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.in_features, self.out_features, self.bias = linear.in_features, linear.out_features, linear.bias
-        self.set(linear.weight)
-
-    def set(self, weight: Tensor) -> None:
-        self.scale = weight.detach().abs().max() / 127
-        self.weight = nn.Parameter((weight.detach() / self.scale).round().to(torch.int8), requires_grad=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight * self.scale, self.bias)
-
-
-class RoundedBackend(QuantizationBackend):
-    supports_merge, backend_name, layer_type = True, "rounded", "linear"
-    clones = 0
-
-    def get_base_weight(self, base_layer: nn.Module) -> Tensor:
-        return base_layer.weight * base_layer.scale
-
-    def set_base_weight(self, peft_layer: RidgeLoraLinear, weight_data: Tensor) -> None:
-        peft_layer.base_layer = copy.deepcopy(peft_layer.base_layer)  # as HQQ does
-        peft_layer.base_layer.set(weight_data)
-
-    def maybe_clone_base_result(self, x: Tensor) -> Tensor:
-        self.clones += 1
-        return x.clone()
-
-
-def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **options: object) -> PeftModel:
-    def resolve(base_layer: nn.Module, **_: object) -> QuantizationBackend | None:
-        return backend if isinstance(base_layer, RoundedLinear) else None
-
-    for module in ("ridgelora.layer", "ridgelora.model"):
-        monkeypatch.setattr(f"{module}.resolve_quantization_backend", resolve)
-    model = PLAIN.build()
-    model.lin0, model.lin1 = RoundedLinear(model.lin0), RoundedLinear(model.lin1)
-    torch.manual_seed(0)
-    return get_peft_model(model, RidgeLoraConfig(target_modules=["lin0", "lin1"], init_weights="gaussian", **options))
+def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **options: str) -> PeftModel:
+    config = RidgeLoraConfig(target_modules=["lin0", "lin1"], **{"init_weights": "gaussian", **options})
+    return rounded_model(monkeypatch, ("ridgelora.layer", "ridgelora.model"), backend, config)
 
 
 @pytest.mark.filterwarnings("ignore:Unsupported layer type")
-def test_any_backends_layer_is_adapted_and_its_result_cloned(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("connection", ["series", "parallel"])
+def test_any_backends_layer_is_adapted_and_its_result_cloned(connection: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = RoundedBackend()
-    model = rounded(monkeypatch, backend)
+    model = rounded(monkeypatch, backend, connection=connection)
     PLAIN.logits(model).sum().backward()
     assert backend.clones == 2
     trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
@@ -120,8 +76,7 @@ def test_any_backends_layer_is_adapted_and_its_result_cloned(monkeypatch: pytest
 @pytest.mark.filterwarnings("ignore:Unsupported layer type")
 def test_a_merge_into_any_backends_layer_is_undone_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
     model = rounded(monkeypatch, RoundedBackend())
-    other = RidgeLoraConfig(target_modules=["lin0"], init_weights="gaussian")
-    model.add_adapter("other", other)
+    model.add_adapter("other", RidgeLoraConfig(r=3, target_modules=["lin0"], init_weights="gaussian"))
     apart, before = PLAIN.output(model), layers(model)[0].weight.clone()
     model.merge_adapter(["default"])
     with pytest.warns(UserWarning, match="additionally"):
