@@ -52,7 +52,7 @@ class RoundedLinear(nn.Module):
 
 
 class RoundedBackend(QuantizationBackend):
-    """What peft needs to know about :class:`RoundedLinear`; ``clones`` counts the results that it was asked to clone."""
+    """What peft needs to know of :class:`RoundedLinear`; ``clones`` counts the results that it was asked to clone."""
 
     supports_merge, backend_name, layer_type = True, "rounded", "linear"
     clones = 0
