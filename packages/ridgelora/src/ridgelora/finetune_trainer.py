@@ -1,4 +1,4 @@
-"""The Trainer of the training script: nips-finetune's, with the ridge-squashing loss and a learning rate of the ridge."""
+"""The Trainer of the training script: nips-finetune's, with the squashing loss and a learning rate of the ridge."""
 
 from __future__ import annotations
 
