@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from nips_finetune import parse
+from ridgelora.arguments import METHOD
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -28,3 +32,11 @@ def test_the_ten_lines_run_as_they_stand(llama_folder: Path, monkeypatch: pytest
 def test_the_other_python_lines_run_too(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_training_commands_have_flags_that_exist() -> None:
+    text = README.read_text("utf-8").replace("\\\n", " ")
+    commands = re.findall(r"^ridgelora train (.*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 3
+    outputs = [parse(METHOD, shlex.split(command))[2].output_dir for command in commands]
+    assert outputs == ["adapter", "adapter", "pets"]
