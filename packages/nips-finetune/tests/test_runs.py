@@ -92,6 +92,19 @@ def test_the_last_batch_of_an_epoch_may_be_short_and_accumulation_cut_off(
     assert job.steps()["steps"] == train(job)["steps"] == 4  # 3 batches an epoch: 2 and 1
 
 
+def test_a_dry_run_in_half_precision_keeps_the_weights_and_saves_activations(
+    vit_folder: Path, image_folder: Path, tmp_path: Path
+) -> None:
+    targets = ("--target_modules", "query", "value", "q_proj", "v_proj")
+    argv = flags(vit_folder, image_folder, tmp_path / "out", "--task", "image_classification", *targets)
+    full, half = (plan(make_job([*argv, *more]))["memory"] for more in ((), ("--bf16", "true")))
+    small = plan(make_job([*argv, "--bf16", "true", "--dtype", "bfloat16"]))["memory"]
+    assert half["weights"] == full["weights"] == 2 * small["weights"]  # autocast leaves weights as they are
+    assert half["trained"] == full["trained"] == small["trained"]
+    assert half["activations"] == small["activations"]
+    assert 0.5 * full["activations"] < half["activations"] < 0.8 * full["activations"]  # softmax keeps float32
+
+
 # the head
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,8 @@ from transformers import (
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
 )
 
 from nips_common.testing.bad_input import BadInput, bad_inputs
@@ -190,10 +191,12 @@ def test_a_folder_that_is_no_such_adapter_is_told(case: BadInput, tmp_path: Path
 
 
 def test_an_adapter_on_another_base_is_told(language: Path, tmp_path: Path) -> None:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=20)).save_pretrained(tmp_path)
-    saved = replace(SavedAdapter.read(METHOD, language), base=str(tmp_path))
-    with pytest.raises(ValueError):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 8}
+    LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=20)).save_pretrained(tmp_path / "base")
+    (tmp_path / "adapter").mkdir()
+    for file in language.glob("adapter_*"):
+        shutil.copy(file, tmp_path / "adapter")
+    saved = SavedAdapter.read(METHOD, tmp_path / "adapter", base=str(tmp_path / "base"))
+    with pytest.raises(ValueError, match=r"adapter does not fit its base model .*base: .*size mismatch") as caught:
         saved.load(CPU, FLOAT)
+    assert "\n" not in str(caught.value)

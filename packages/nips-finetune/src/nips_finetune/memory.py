@@ -15,7 +15,8 @@ def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpo
 
     Weights count as they are, what trains 16 bytes a parameter (float32 weight, gradient, two moments of AdamW), and
     activations as what a forward pass of a whole batch keeps for its backward pass; with gradient checkpointing, one
-    layer's share of that and the input of each layer. The allocator, temporary buffers and copies of DDP come on top.
+    layer's share of that and the input of each layer. Fused attention keeps no (length, length) weights, as on
+    CUDA (a CPU does, where there is attention dropout). The allocator, temporary buffers and copies of DDP come on top.
 
     Args:
         model: A peft model of meta tensors, in the dtype that it computes in.
@@ -41,8 +42,12 @@ def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpo
 def _kept_for_backward(model: nn.Module, batch: dict[str, Tensor], gradient_checkpointing: bool) -> int:
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     kept: dict[int, Tensor] = {}  # holds them, so that no two storages share an address
+    heads = _fused_heads(model) * len(batch["labels"])
 
     def keep(tensor: Tensor) -> Tensor:
+        square = tensor.dim() > 2 and tensor.shape[-1] == tensor.shape[-2]
+        if square and heads and tensor.numel() == heads * tensor.shape[-1] ** 2:
+            return tensor  # attention weights, which fused kernels do not keep; meta tensors have none of these kernels
         if tensor.untyped_storage()._cdata not in weights:
             kept[tensor.untyped_storage()._cdata] = tensor
         return tensor
@@ -55,3 +60,11 @@ def _kept_for_backward(model: nn.Module, batch: dict[str, Tensor], gradient_chec
         return size
     states: tuple[Tensor, ...] = output.hidden_states
     return size // max(len(states) - 1, 1) + sum(state.numel() * state.element_size() for state in states)
+
+
+def _fused_heads(model: nn.Module) -> int:
+    """The attention heads of a transformers model that computes attention in one kernel; 0 for others."""
+    config = getattr(model, "config", None)
+    if config is None or getattr(config, "_attn_implementation", "eager") == "eager":
+        return 0
+    return int(getattr(config, "num_attention_heads", 0))

@@ -87,7 +87,8 @@ class SavedAdapter:
         try:
             adapted = PeftModel.from_pretrained(model, str(self.folder), config=replace(self.config, **changes))
         except (RuntimeError, OSError, ValueError) as error:
-            raise ValueError(f"{self.folder} does not fit its base model {self.base}: {error}") from error
+            text = " ".join(str(error).split())[:300]
+            raise ValueError(f"{self.folder} does not fit its base model {self.base}: {text}") from error
         loaded: nn.Module = adapted.to(device, dtype).eval()
         return loaded
 

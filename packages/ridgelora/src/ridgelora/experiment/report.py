@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 
 from nips_common.claims import Claim, Table, Verdict
+from ridgelora.experiment import language_model
 from ridgelora.experiment.closed_form import Fits
+from ridgelora.experiment.language_model import Tuned
 from ridgelora.experiment.shift import FULL, GAUSSIAN, LORA_3, RIDGE, Adapted
 
 EXACT = 1e-5  # float32, relative to the greatest output
@@ -64,6 +66,37 @@ def rotation_claim(results: Mapping[str, Adapted]) -> Claim:
         "test accuracy in %, rotated and inverted digits, mean over seeds",
         results[LORA_3].accuracy, results[RIDGE].accuracy, 0.0,
     )  # fmt: skip
+
+
+def language_model_claim(results: Mapping[str, Tuned] | None, reason: str = "") -> Claim:
+    """A real model at equal parameters; our own claim. None: it was not run."""
+    statement = (
+        "SmolLM2 on word problems: after the same few steps RidgeLoRA's held-out loss is at least as low as that of "
+        "LoRA with at least as many parameters (our own claim)"
+    )
+    metric = "loss of held-out solutions in nats a token, mean over seeds"
+    if results is None:
+        return Claim(statement, metric, None, None, 0.0, higher_is_better=False, reason=reason)
+    lora, ridge = (results[name].losses for name in (language_model.LORA, language_model.RIDGE))
+    return Claim.judge(statement, metric, lora, ridge, 0.0, higher_is_better=False)
+
+
+def language_model_table(before: float, results: Mapping[str, Tuned]) -> Table:
+    """Held-out losses, and what the learning rates gave on the validation problems."""
+    rows = [
+        (
+            name,
+            result.parameters,
+            result.rate,
+            round(fmean(result.losses), 4),
+            ", ".join(f"{loss:.4f}" for loss in result.losses),
+            ", ".join(f"{rate:g}: {loss:.4f}" for rate, loss in result.validation.items()),
+        )
+        for name, result in results.items()
+    ]
+    columns = ("method", "parameters", "learning rate", "loss", "by seed", "validation loss by rate")
+    title = f"SmolLM2 on word problems: held-out loss of the solutions in nats a token ({before:.4f} before training)"
+    return Table(title, columns, tuple(rows))
 
 
 def shift_table(title: str, unadapted: float, results: Mapping[str, Adapted]) -> Table:
