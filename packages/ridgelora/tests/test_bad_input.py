@@ -37,6 +37,16 @@ CONFIG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"fan_in_fan_out": "yes"}, ("fan_in_fan_out", "True, False", "yes")),
     ({"rank_pattern": {"q_proj": 0}}, ("rank_pattern['q_proj']", "at least 1", "0")),
     ({"alpha_pattern": {"q_proj": -1}}, ("alpha_pattern['q_proj']", "above 0", "-1")),
+    ({"ridgelora_alpha": 10**400}, ("ridgelora_alpha", "finite", "1000")),
+    ({"rank_pattern": [1]}, ("rank_pattern", "dict", "[1]")),
+    ({"alpha_pattern": "q_proj"}, ("alpha_pattern", "dict", "q_proj")),
+    ({"target_modules": 5}, ("target_modules", "names of modules", "5")),
+    ({"target_modules": [1]}, ("target_modules", "names of modules", "[1]")),
+    ({"exclude_modules": 5}, ("exclude_modules", "names of modules", "5")),
+    ({"modules_to_save": [None]}, ("modules_to_save", "names of modules", "[None]")),
+    ({"layers_to_transform": ["a"], "target_modules": ["q"]}, ("layers_to_transform", "at least 0", "['a']")),
+    ({"layers_to_transform": 1.5, "target_modules": ["q"]}, ("layers_to_transform", "at least 0", "1.5")),
+    ({"layers_to_transform": -1, "target_modules": ["q"]}, ("layers_to_transform", "at least 0", "-1")),
     ({"layers_pattern": "layers"}, ("layers_pattern='layers'", "layers_to_transform")),
     ({"layers_to_transform": [0], "target_modules": ".*q"}, ("layers_to_transform", "list of target_modules", ".*q")),
 ]
@@ -116,3 +126,24 @@ def test_a_target_of_another_type_is_named_with_its_type(module: nn.Module, type
     assert type_name in str(caught.value)
     assert "torch.nn.Linear" in str(caught.value)
     assert net.part is module
+
+
+def test_a_config_that_was_changed_is_checked_when_a_layer_is_adapted() -> None:
+    config = RidgeLoraConfig(target_modules=["part"])
+    config.connection = "serial"  # type: ignore[assignment]
+    with pytest.raises(ValueError, match=r"connection must be one of series, parallel; got 'serial'"):
+        get_peft_model(Net(nn.Linear(4, 4)), config)
+
+
+@pytest.mark.parametrize("module", [nn.LazyLinear(3), nn.Linear(4, 0)], ids=["lazy", "no outputs"])
+def test_a_layer_without_inputs_or_outputs_is_refused(module: nn.Module) -> None:
+    with pytest.raises(
+        ValueError, match=r"must have inputs and outputs to adapt, got in_features=\d and out_features=\d"
+    ):
+        get_peft_model(Net(module), RidgeLoraConfig(r=1, target_modules=["part"]))
+
+
+def test_adapters_mixed_within_a_batch_are_refused() -> None:
+    model = get_peft_model(nn.Sequential(nn.Linear(4, 4)), RidgeLoraConfig(r=2, target_modules=["0"]))
+    with pytest.raises(ValueError, match=r"adapter_names was given.*set_adapter"):
+        model(torch.zeros(1, 4), adapter_names=["default"])

@@ -8,10 +8,10 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from nips_common.testing.tiny_models import PLAIN
-from ridgelora import convert_third_party
+from ridgelora import RidgeLoraLinear, convert_third_party
 
 
 def their_weights(rank: int = 2, second_rank: int = 2) -> dict[str, Tensor]:
@@ -39,7 +39,7 @@ def test_their_weights_become_an_adapter_that_computes_the_same(ranks: tuple[int
     state, x = their_weights(*ranks), PLAIN.inputs["x"]
     config, tensors = convert_third_party(state, ridgelora_alpha=6)
     assert config.r == 2
-    assert config.rank_pattern == ({"lin1": 3} if ranks[1] == 3 else {})
+    assert config.rank_pattern == ({"^lin1": 3} if ranks[1] == 3 else {})
     config.save_pretrained(tmp_path)
     save_file(tensors, tmp_path / "adapter_model.safetensors")
     model = PeftModel.from_pretrained(PLAIN.build(), tmp_path)
@@ -52,6 +52,20 @@ def test_keys_may_go_without_pefts_prefix() -> None:
     assert "lin0.ridgelora_sigma" in tensors
     assert tensors["lin1.ridgelora_lambda"].shape == (1,)
     assert len(tensors) == 8
+
+
+def test_only_the_modules_of_that_full_name_are_adapted(tmp_path: Path) -> None:
+    state = {key: value for key, value in their_weights().items() if key.startswith("lin0.")}
+    state |= {key.replace("lin0.", "block.lin0."): value for key, value in their_weights(3).items() if "lin0." in key}
+    parts = {name: nn.ModuleDict({"lin0": nn.Linear(12, 24)}) for name in ("block", "other")}
+    base = nn.ModuleDict({"lin0": nn.Linear(12, 24), **parts})
+    config, tensors = convert_third_party(state)
+    config.save_pretrained(tmp_path)
+    save_file(tensors, tmp_path / "adapter_model.safetensors")
+    model = PeftModel.from_pretrained(base, tmp_path)
+    ranks = {key: layer.r["default"] for key, layer in model.named_modules() if isinstance(layer, RidgeLoraLinear)}
+    # the config's own rank is that of the first layer by name
+    assert ranks == {"base_model.model.lin0": 2, "base_model.model.block.lin0": 3}
 
 
 def broken(**changes: Tensor | None) -> dict[str, Tensor]:
@@ -68,6 +82,11 @@ def broken(**changes: Tensor | None) -> dict[str, Tensor]:
         (broken(lin0__weight_b=torch.zeros(24, 2)), ["lin0.weight_b must have shape (12, 2)", "got (24, 2)"]),
         (broken(lin0__weight_a=torch.zeros(2, 11)), ["lin0.weight_a must have shape (2, 12)", "got (2, 11)"]),
         (broken(lin0__ridge_intensity=torch.zeros(2)), ["lin0.ridge_intensity must have shape (1,)", "got (2,)"]),
+        (broken(lin0__weight_a=torch.tensor(1.0)), ["lin0.weight_a", "number of dimensions", "()"]),
+        (broken(lin0__weight_ridge=torch.ones(1, 12)), ["lin0.weight_ridge", "number of dimensions", "(1, 12)"]),
+        (broken(lin0__weight_a=torch.ones(2, 12, dtype=torch.long)), ["lin0.weight_a must be a floating", "int64"]),
+        ({**broken(), "lin0.weight_b": [1.0]}, ["lin0.weight_b must be a floating tensor", "list"]),
+        (broken(lin0__weight_b=torch.full((12, 2), torch.inf)), ["lin0.weight_b must be finite"]),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value[0][:20],
 )

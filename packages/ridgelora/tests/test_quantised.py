@@ -59,7 +59,7 @@ def test_an_adapter_trained_on_a_torchao_model_loads_onto_a_plain_one(tmp_path: 
 
 def rounded(monkeypatch: pytest.MonkeyPatch, backend: QuantizationBackend, **options: str) -> PeftModel:
     config = RidgeLoraConfig(target_modules=["lin0", "lin1"], **{"init_weights": "gaussian", **options})
-    return rounded_model(monkeypatch, ("ridgelora.layer", "ridgelora.model"), backend, config)
+    return rounded_model(monkeypatch, ("ridgelora.merging",), backend, config)
 
 
 @pytest.mark.filterwarnings("ignore:Unsupported layer type")
@@ -99,3 +99,15 @@ def test_a_backend_that_takes_no_merge_is_named_before_anything_changes(monkeypa
         with pytest.raises(ValueError, match="quantised by gptq takes no merge; load the base model unquantised"):
             call()
     assert torch.equal(PLAIN.output(model), before)
+
+
+def test_a_layer_that_torchao_quantised_by_itself_trains_but_takes_no_merge() -> None:
+    from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+    base = nn.Sequential(nn.Linear(32, 32))
+    quantize_(base, Int8WeightOnlyConfig())
+    model = get_peft_model(base, RidgeLoraConfig(target_modules=["0"], init_weights="gaussian"))
+    model(torch.randn(3, 32)).sum().backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    with pytest.raises(ValueError, match="quantised by torchao takes no merge"):
+        model.merge_adapter()

@@ -19,7 +19,7 @@ Connection = Literal["series", "parallel"]
 class RidgeLoraConfig(PeftConfig):
     """Settings of a RidgeLoRA adapter: h = W (lambda sigma x + s B A dropout(x)) + b with s = ridgelora_alpha / r.
 
-    Everything a setting can be checked for is checked when the config is made, with a ValueError that names it.
+    Settings are checked when the config is made, and again when a layer is adapted, with a ValueError that names them.
 
     Args:
         r: The rank of B A, at least 1 and at most the width of the layer's input. The paper uses 8 and 64.
@@ -78,8 +78,13 @@ class RidgeLoraConfig(PeftConfig):
         super().__post_init__()
         self.peft_type = PeftType.RIDGELORA
         for name in ("target_modules", "exclude_modules"):
-            if isinstance(getattr(self, name), list):
-                setattr(self, name, set(getattr(self, name)))
+            if isinstance(getattr(self, name), list | tuple):
+                setattr(self, name, set(_names(name, getattr(self, name))))
+        self.rank_pattern, self.alpha_pattern = self.rank_pattern or {}, self.alpha_pattern or {}
+        self.check()
+
+    def check(self) -> None:
+        """Raise a ValueError that names the first setting out of its range."""
         self._check_numbers()
         check_choice("init_weights", self.init_weights, get_args(Init))
         check_choice("connection", self.connection, get_args(Connection))
@@ -99,12 +104,22 @@ class RidgeLoraConfig(PeftConfig):
             raise ValueError(f"ridgelora_dropout must lie in [0, 1), got {self.ridgelora_dropout!r}")
         check_number("noise_mean", self.noise_mean, float("-inf"))
         check_number("noise_std", self.noise_std, 0)
+        for name in ("rank_pattern", "alpha_pattern"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} must be a dict from layer names to numbers, got {getattr(self, name)!r}")
         for key, rank in self.rank_pattern.items():
             check_rank(f"rank_pattern[{key!r}]", rank)
         for key, alpha in self.alpha_pattern.items():
             check_number(f"alpha_pattern[{key!r}]", alpha, 0, open_end=True)
 
     def _check_selection(self) -> None:
+        for name in ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), str):
+                _names(name, getattr(self, name))
+        layers = self.layers_to_transform
+        for index in [] if layers is None else layers if isinstance(layers, list | tuple | set) else [layers]:
+            if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+                raise ValueError(f"layers_to_transform must be indices of at least 0, got {layers!r}")
         if self.layers_pattern and self.layers_to_transform is None:
             raise ValueError(
                 f"layers_pattern={self.layers_pattern!r} needs layers_to_transform, the indices it selects"
@@ -115,3 +130,11 @@ class RidgeLoraConfig(PeftConfig):
                     raise ValueError(
                         f"{name} works with a list of target_modules only, got the pattern {self.target_modules!r}"
                     )
+
+
+def _names(setting: str, value: object) -> list[str]:
+    """The names as a list; ValueError if they are anything else."""
+    names = list(value) if isinstance(value, list | tuple | set) else [value]
+    if isinstance(value, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{setting} must be names of modules, or a pattern, got {value!r}")
+    return names

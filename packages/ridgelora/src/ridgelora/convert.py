@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -36,7 +37,7 @@ def convert_third_party(
         The config, which targets these modules by their full names, and the tensors by peft's keys.
 
     Raises:
-        ValueError: No such layer, an incomplete one, or shapes that do not fit.
+        ValueError: No such layer, an incomplete one, shapes that do not fit, or tensors that are no finite numbers.
     """
     modules = sorted(key.removesuffix(".weight_ridge") for key in state_dict if key.endswith(".weight_ridge"))
     if not modules:
@@ -49,6 +50,7 @@ def convert_third_party(
         if missing:
             raise ValueError(f"layer {module!r} lacks {', '.join(missing)}")
         found = {name: state_dict[f"{module}.{name}"] for name in NAMES}
+        _check_tensors(module, found)
         found["ridge_intensity"] = found["ridge_intensity"].reshape(-1)
         ranks[module] = _check_shapes(module, found)
         tensors |= {f"{prefix}{module}.{ours}": found[theirs].detach().clone() for theirs, ours in NAMES.items()}
@@ -56,10 +58,21 @@ def convert_third_party(
     config = RidgeLoraConfig(
         r=r,
         ridgelora_alpha=ridgelora_alpha,
-        target_modules=modules,
-        rank_pattern={module: rank for module, rank in ranks.items() if rank != r},
+        target_modules="|".join(map(re.escape, modules)),  # as a pattern, it matches full names only
+        rank_pattern={f"^{re.escape(module)}": rank for module, rank in ranks.items() if rank != r},
     )
     return config, tensors
+
+
+def _check_tensors(module: str, found: Mapping[str, Tensor]) -> None:
+    for name, tensor in found.items():
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            what = str(tensor.dtype) if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise ValueError(f"{module}.{name} must be a floating tensor, got {what}")
+        if name.startswith("weight_") and tensor.dim() != (1 if name == "weight_ridge" else 2):
+            raise ValueError(f"{module}.{name} has a wrong number of dimensions, got shape {tuple(tensor.shape)}")
+        if not tensor.isfinite().all():
+            raise ValueError(f"{module}.{name} must be finite, found NaN or infinity")
 
 
 def _check_shapes(module: str, found: Mapping[str, Tensor]) -> int:

@@ -163,7 +163,16 @@ def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
 
 def check_number(name: str, value: float, low: float, *, open_end: bool = False) -> None:
     """Raise a ValueError unless ``value`` is a finite number of at least ``low``, or above it."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and _is_finite(value)
     if not number or value < low or (open_end and value == low):
         least = "" if low == -math.inf else f" {'above' if open_end else 'of at least'} {low}"
-        raise ValueError(f"{name} must be a finite number{least}, got {value!r}")
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:37]}..."
+        raise ValueError(f"{name} must be a finite number{least}, got {shown}")
+
+
+def _is_finite(value: float) -> bool:
+    """Whole numbers beyond the range of float are not."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
+from accelerate.utils import align_module_device
 from peft.tuners._buffer_dict import BufferDict
 from peft.tuners.tuners_utils import BaseTunerLayer, _get_in_out_features
-from peft.utils import quantization_extra_repr, resolve_quantization_backend
+from peft.utils import quantization_extra_repr
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 from transformers.pytorch_utils import Conv1D
 
 from ridgelora.config import RidgeLoraConfig
 from ridgelora.initialisation import check_rank, ridge_init, ridge_offset, scaling_of
-from ridgelora.merging import MergingLayer
+from ridgelora.merging import MergingLayer, quantisation_of
 from ridgelora.transform import ridge_transform, transform_with_dropout, work_dtype
 
 WEIGHTS = ("ridgelora_lambda", "ridgelora_sigma", "ridgelora_A", "ridgelora_B")
@@ -60,10 +62,13 @@ class RidgeLoraLayer(MergingLayer):
         self.cast_input_dtype_enabled = True
         self._init_merging()
         target = self.get_base_layer()
-        self.quantization_backend = resolve_quantization_backend(
-            target, get_apply_tensor_subclass=kwargs.get("get_apply_tensor_subclass")
-        )
+        self.quantization_backend = quantisation_of(target, kwargs.get("get_apply_tensor_subclass"))
         self.in_features, self.out_features = _get_in_out_features(target)
+        if not self.in_features or not self.out_features:
+            raise ValueError(
+                f"a layer must have inputs and outputs to adapt, got in_features={self.in_features} and "
+                f"out_features={self.out_features}"
+            )
         self.fan_in_fan_out = isinstance(target, Conv1D)
 
     def update_layer(self, adapter_name: str, r: int, ridgelora_alpha: float, config: RidgeLoraConfig) -> None:
@@ -270,14 +275,23 @@ class RidgeLoraLinear(nn.Module, RidgeLoraLayer):
             if self.has_adapter(name):
                 names[self.connection[name]].append(name)
                 self._check_input_dtype(x, name)
-        changed = self._all_transformed(names["series"], x) if names["series"] else x
-        result: Tensor = self.base_layer(changed, *args, **kwargs)
-        if self.quantization_backend is not None:
-            result = self.quantization_backend.maybe_clone_base_result(result)
-        dtype = result.dtype
-        for name in names["parallel"]:
-            result = result + self.beside(name, x)
+        with self._loaded():
+            changed = self._all_transformed(names["series"], x) if names["series"] else x
+            result: Tensor = self.base_layer(changed, *args, **kwargs)
+            if self.quantization_backend is not None:
+                result = self.quantization_backend.maybe_clone_base_result(result)
+            dtype = result.dtype
+            for name in names["parallel"]:
+                result = result + self.beside(name, x)
         return result.to(dtype)
+
+    def _loaded(self) -> ExitStack:
+        """The adapters' weights where they are computed with: accelerate may keep them elsewhere between calls."""
+        stack = ExitStack()
+        for container in self._containers():
+            if hasattr(container, "_hf_hook"):
+                stack.enter_context(align_module_device(container))
+        return stack
 
     def _check_input_dtype(self, x: Tensor, adapter_name: str) -> None:
         dtype = self.ridgelora_A[adapter_name].dtype

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
+from peft.utils import resolve_quantization_backend
 from torch import Tensor, nn
 
 from ridgelora.transform import work_dtype
@@ -53,14 +55,20 @@ class MergingLayer(BaseTunerLayer):
         """Raise a ValueError if these adapters cannot be merged; nothing is changed.
 
         Raises:
-            ValueError: The base layer is quantised in a way that takes no merge; or ``safe_merge`` is set and the
-                merged weight would hold NaN or infinity.
+            ValueError: The base layer is quantised in a way that takes no merge; it is another tuner's layer, whose
+                own update the transform multiplies too; or ``safe_merge`` is set and the merged weight would hold NaN
+                or infinity.
         """
         names = [name for name in adapter_names if self.has_adapter(name) and name not in self.merged_adapters]
         backend = self.quantization_backend
         if names and backend is not None and not backend.supports_merge:
             raise ValueError(
                 f"a base layer quantised by {backend.backend_name} takes no merge; load the base model unquantised"
+            )
+        if names and isinstance(self.base_layer, BaseTunerLayer):
+            raise ValueError(
+                f"adapter {names[0]!r} sits over another tuner's layer, a {type(self.base_layer).__name__}, and their "
+                "merges do not add up; merge and unload that tuner's adapter before adding this one"
             )
         if names and safe_merge:
             self._check_finite(self._merged_weight([*self.merged_adapters, *names]), names)
@@ -100,10 +108,12 @@ class MergingLayer(BaseTunerLayer):
         if enabled and self._set_aside is not None:
             (active, merged), self._set_aside = self._set_aside, None
             if active == list(self.active_adapters):
+                merged = _together(merged, self.merged_adapters)
                 self._set_merged([name for name in merged if self.has_adapter(name)], safe_merge=False)
 
     def _set_merge_aside(self) -> None:
-        aside = (list(self.active_adapters), self.merged_adapters)
+        before = [] if self._set_aside is None else self._set_aside[1]
+        aside = (list(self.active_adapters), _together(before, self.merged_adapters))
         self.unmerge()
         self._set_aside = aside
 
@@ -140,3 +150,23 @@ class MergingLayer(BaseTunerLayer):
         else:
             weight = self.quantization_backend.get_base_weight(self._pristine[0])
         return weight
+
+
+def _together(first: list[str], second: list[str]) -> list[str]:
+    return [*first, *(name for name in second if name not in first)]
+
+
+def quantisation_of(layer: nn.Module, get_apply_tensor_subclass: Callable[[], Any] | None = None) -> Any:
+    """Peft's backend of a quantised layer, or None.
+
+    A layer that ``torchao.quantize_`` made, without transformers, can be adapted but takes no merge: how to quantise
+    the merged weight again is then not known.
+    """
+    backend = resolve_quantization_backend(layer, get_apply_tensor_subclass=get_apply_tensor_subclass or _unknown)
+    if get_apply_tensor_subclass is None and getattr(backend, "backend_name", None) == "torchao":
+        backend.supports_merge = False
+    return backend
+
+
+def _unknown() -> NoReturn:
+    raise ValueError("the layer was quantised by torchao itself, so its settings are not known")

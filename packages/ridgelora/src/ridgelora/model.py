@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from peft.tuners.tuners_utils import BaseTuner
-from peft.utils import get_quantization_kwargs, resolve_quantization_backend
+from peft.utils import get_quantization_kwargs
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 from peft.utils.other import get_pattern_key
 from torch import nn
@@ -15,6 +17,7 @@ from transformers.pytorch_utils import Conv1D
 from nips_common.peft_methods import register
 from ridgelora.config import RidgeLoraConfig
 from ridgelora.layer import RidgeLoraLayer, RidgeLoraLinear, base_of, named_ridge_layers
+from ridgelora.merging import quantisation_of
 
 # Vision transformers named their projections anew within transformers 5; only names that a model has can match.
 _VISION = ["query", "value", "q_proj", "v_proj"]
@@ -43,6 +46,7 @@ class RidgeLoraModel(BaseTuner):
     ) -> None:
         if current_key is None:
             raise ValueError("the name of the target module must be given, got None")
+        peft_config.check()  # it may have been changed since it was made
         r = peft_config.rank_pattern.get(get_pattern_key(list(peft_config.rank_pattern), current_key), peft_config.r)
         alpha_key = get_pattern_key(list(peft_config.alpha_pattern), current_key)
         alpha = peft_config.alpha_pattern.get(alpha_key, peft_config.ridgelora_alpha)
@@ -66,8 +70,9 @@ class RidgeLoraModel(BaseTuner):
         """Merge adapters (None: the active ones) into the base weights; ``unmerge_adapter`` restores them bit for bit.
 
         Raises:
-            ValueError: A quantised layer takes no merge, or ``safe_merge`` found NaN or infinity in any layer's result;
-                nothing is changed then.
+            ValueError: An unknown adapter; a layer that takes no merge, being quantised or another tuner's; two layers
+                that share one weight; ``safe_merge`` found NaN or infinity in any layer's result. Nothing is changed
+                then.
         """
         self._merge = (adapter_names, safe_merge)
         super().merge_adapter(adapter_names=adapter_names, safe_merge=safe_merge)
@@ -87,14 +92,39 @@ class RidgeLoraModel(BaseTuner):
     def _check_merge_allowed(self) -> None:
         super()._check_merge_allowed()
         names, safe_merge = self._merge
-        for layer in named_ridge_layers(self.model).values():
-            layer.check_merge(list(self.active_adapters if names is None else names), safe_merge)
+        layers = named_ridge_layers(self.model)
+        known = sorted({name for layer in layers.values() for name in layer.r})
+        for name in names or []:
+            if name not in known:
+                raise ValueError(f"there is no adapter {name!r} to merge, only {', '.join(known)}")
+        wanted = list(self.active_adapters if names is None else names)
+        _check_weights_are_apart(layers, wanted)
+        for layer in layers.values():
+            layer.check_merge(wanted, safe_merge)
+
+    @contextmanager
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
+        if kwargs.get("adapter_names") is not None:
+            raise ValueError(
+                "RidgeLoRA does not mix adapters within a batch, but adapter_names was given; choose one by set_adapter"
+            )
+        yield
+
+
+def _check_weights_are_apart(layers: Mapping[str, RidgeLoraLinear], adapter_names: list[str]) -> None:
+    """Raise a ValueError if two layers to be merged share one weight: it would get the updates of both."""
+    owners: dict[int, str] = {}
+    for key, layer in layers.items():
+        if any(map(layer.has_adapter, adapter_names)):
+            owner = owners.setdefault(id(layer.get_base_layer().weight), key)
+            if owner != key:
+                raise ValueError(f"layers {owner!r} and {key!r} share one weight, so no adapter can be merged into it")
 
 
 def _check_target(target: nn.Module, name: str, config: RidgeLoraConfig, kwargs: dict[str, Any]) -> None:
     """Raise a TypeError that names the module and its type unless it is linear."""
     base = base_of(target)
-    backend = resolve_quantization_backend(base, **kwargs)
+    backend = quantisation_of(base, **kwargs)
     if not isinstance(base, nn.Linear | Conv1D) and getattr(backend, "layer_type", None) != "linear":
         raise TypeError(
             f"target module {name!r} is a {type(base).__name__}; RidgeLoRA adapts torch.nn.Linear, transformers' "

@@ -53,7 +53,8 @@ def ridge_squashing_terms(
     """Return what :func:`ridge_squashing_loss` averages, by the names of layer and adapter.
 
     Raises:
-        ValueError: No RidgeLoRA layer, an unknown adapter, a parallel one (which has no M), ``max_modules`` below 1.
+        ValueError: No RidgeLoRA layer, an unknown adapter, a parallel one (which has no M), adapters that are disabled,
+            ``max_modules`` below 1.
     """
     if max_modules is not None:
         check_rank("max_modules", max_modules)
@@ -83,6 +84,8 @@ def _matrices(model: nn.Module, adapter_name: str | None) -> list[tuple[str, Rid
         wanted = "active adapter" if adapter_name is None else f"adapter {adapter_name!r}"
         raise ValueError(f"no RidgeLoRA layer has the {wanted}, only {', '.join(known)}")
     for name, layer, adapter in found:
+        if layer.disable_adapters:
+            raise ValueError(f"the adapters of layer {name!r} are disabled; enable them first")
         if layer.connection[adapter] != "series":
             raise ValueError(
                 f"adapter {adapter!r} of layer {name!r} is parallel; the ridge-squashing loss is for series adapters"

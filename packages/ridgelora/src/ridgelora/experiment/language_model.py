@@ -37,7 +37,7 @@ RIDGE, LORA = f"RidgeLoRA r={RANK}", f"LoRA r={RANK} (down_proj r={LORA_DOWN_RAN
 
 
 class Encoded(NamedTuple):
-    """What enters the adapted blocks ``(n, LENGTH, width)``, and the next token of a solution, else -100 ``(n, LENGTH)``."""
+    """What enters the adapted blocks, ``(n, LENGTH, width)``, and the next tokens of solutions, ``(n, LENGTH)``."""
 
     states: Tensor
     labels: Tensor

@@ -40,7 +40,7 @@ def problems(asset: Path, seed: int) -> Iterator[Problem]:
     sound = _sound_templates(folder / "gsm_symbolic.py")
     with _bare_packages(asset):
         modules = [importlib.import_module(f"{LIBRARY}.{TASK}.{name}") for name in GENERATORS]
-    rng, seen = Random(seed), set[Problem]()
+    rng, seen = Random(seed), set[Problem]()  # noqa: S311 - numbers of word problems
     while True:
         for template in sound:
             made = getattr(modules[template // 50], f"generate_{template}")(rng)
