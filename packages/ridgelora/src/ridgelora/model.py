@@ -60,6 +60,13 @@ class RidgeLoraModel(BaseTuner):
             new_module.requires_grad_(False)  # one more adapter is not trained until it is made active
         self._replace_module(parent, target_name, new_module, target)
 
+    def _replace_module(self, parent: nn.Module, child_name: str, new_module: nn.Module, child: nn.Module) -> None:
+        """As peft's, which on unloading takes every module for one with a weight; a head may be of several layers."""
+        if hasattr(new_module, "base_layer"):
+            super()._replace_module(parent, child_name, new_module, child)
+        else:
+            setattr(parent, child_name, new_module)
+
     def _cast_adapter_dtype(self, adapter_name: str, autocast_adapter_dtype: bool = True) -> None:
         super()._cast_adapter_dtype(adapter_name, autocast_adapter_dtype)
         if not autocast_adapter_dtype:

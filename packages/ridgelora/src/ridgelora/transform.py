@@ -31,7 +31,7 @@ def ridge_transform(
     Returns:
         ``(..., d)`` in the dtype of x. float16 and bfloat16 are computed in float32, autocast or not.
     """
-    if torch.is_autocast_enabled(x.device.type):
+    if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):  # not on meta
         with torch.autocast(x.device.type, enabled=False):
             return ridge_transform(x, lam, sigma, A, B, scaling, offset)
     work = work_dtype(x, A)
@@ -53,7 +53,7 @@ def transform_with_dropout(
 ) -> Tensor:
     """:func:`ridge_transform` with dropout in front of A only: the ridge passes all of x on."""
     guard: Any = nullcontext()
-    if torch.is_autocast_enabled(x.device.type):
+    if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):  # not on meta
         guard = torch.autocast(x.device.type, enabled=False)
     with guard:
         work = work_dtype(x, A)
