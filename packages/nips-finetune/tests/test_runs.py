@@ -19,8 +19,8 @@ from torch import Tensor
 
 from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_finetune import AdapterMethod, FinetuneTrainer, Job, parse, plan, prepare, train, train_main
+from nips_finetune.checkpoints import last_checkpoint
 from nips_finetune.testing.method_suite import COMMON
-from nips_finetune.trainer import last_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lora_program import METHOD, LoraArguments
@@ -203,10 +203,10 @@ def test_a_folder_with_a_run_is_refused_unless_it_may_be_lost(
 
 def test_only_the_same_run_is_resumed(run_folder: Path, llama_folder: Path, text_jsonl: Path) -> None:
     other = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--r", "2", "--resume")
-    with pytest.raises(ValueError, match=r"--resume: .*training\.json is of another run.*adapter \(\{.*'r': 4.*'r': 2"):
+    with pytest.raises(ValueError, match=r"training\.json is of another run, which differs in adapter\.r \(4, now 2\);"):
         train(make_job(other))
     faster = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--weight_decay", "0.5", "--resume")
-    with pytest.raises(ValueError, match=r"of another run, which differs in weight_decay \(0\.0, now 0\.5\)$"):
+    with pytest.raises(ValueError, match=r"weight_decay \(0\.0, now 0\.5\); .* another --output_dir, or .*--overwrite"):
         train(make_job(faster))
     longer = train(make_job(flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--resume")))
     assert (longer["resumed_from"], longer["steps"]) == ("checkpoint-2", 3)
@@ -223,19 +223,96 @@ def test_a_checkpoint_can_be_named(run_folder: Path, llama_folder: Path, text_js
     report = train(make_job([*argv, chosen]))
     assert (report["resumed_from"], report["steps"]) == ("checkpoint-1", 2)
     assert all(torch.equal(value, trained(run_folder)[key]) for key, value in trained(tmp_path / "next").items())
-    with pytest.raises(ValueError, match="no whole checkpoint; --resume finds the last one"):
+    with pytest.raises(ValueError, match=r"no whole checkpoint \(trainer_state.*; --resume finds the last one"):
         train(make_job([*argv, str(run_folder / "checkpoint-9")]))
 
 
-def test_checkpoints_that_are_not_whole_are_passed_over(run_folder: Path) -> None:
+def test_a_finished_run_is_left_as_it_is_and_tells_its_metrics(
+    run_folder: Path,
+    llama_folder: Path,
+    text_jsonl: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = {file: (file.stat().st_mtime_ns, file.is_dir() or file.read_bytes()) for file in run_folder.rglob("*")}
+    train_main(METHOD, flags(llama_folder, text_jsonl, run_folder, "--max_steps", "2", "--resume"))
+    assert json.loads(capsys.readouterr().out) == json.loads((run_folder / "metrics.json").read_text())
+    assert [record.message for record in caplog.records if record.name.startswith("nips_finetune")] == [
+        f"{run_folder} holds the finished run, 2 of 2 steps: nothing to do"
+    ]
+    now = {file: (file.stat().st_mtime_ns, file.is_dir() or file.read_bytes()) for file in run_folder.rglob("*")}
+    assert now == before
+
+
+def test_a_run_killed_behind_its_last_step_is_saved_without_another_step(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path
+) -> None:
+    expected, measured = trained(run_folder), json.loads((run_folder / "metrics.json").read_text())
+    (run_folder / "metrics.json").unlink()
+    (run_folder / "adapter_model.safetensors").unlink()
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "2", "--resume")
+    report = train(make_job(argv))
+    assert (report["resumed_from"], report["steps"]) == ("checkpoint-2", 2)
+    assert report["parameters"] == measured["parameters"]
+    assert all(torch.equal(value, trained(run_folder)[key]) for key, value in expected.items())
+    assert json.loads((run_folder / "metrics.json").read_text()) == report
+
+
+def test_a_run_that_is_overwritten_does_not_pass_for_finished(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuneTrainer, "train", kill)
+        with pytest.raises(Killed):
+            train(make_job([*argv, "--overwrite"]))
+    report = train(make_job([*argv, "--resume"]))
+    assert (report["resumed_from"], report["steps"]) == (None, 1)
+
+
+PARTS = ("trainer_state.json", "adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_checkpoint_with_a_part_missing_or_cut_short_is_passed_over(
+    part: str, run_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
-    for name, text in (("checkpoint-10", None), ("checkpoint-11", "{"), ("checkpoint-x", "{}")):
-        (run_folder / name).mkdir()
-        if text is not None:
-            (run_folder / name / "trainer_state.json").write_text(text)
-    assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
-    shutil.rmtree(run_folder / "checkpoint-2")
+    file = run_folder / "checkpoint-2" / part
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-1"
+    file.unlink()
+    assert last_checkpoint(run_folder) == run_folder / "checkpoint-1"
+    for record in caplog.records:
+        assert str(file.parent) in record.message
+        assert f"{part} is missing" in record.message
+    assert len(caplog.records) == 2
+    (run_folder / "checkpoint-1" / part).unlink()
+    (run_folder / "checkpoint-x").mkdir()
+    assert last_checkpoint(run_folder) is None
+
+
+def test_a_run_continues_from_the_last_whole_checkpoint_or_starts_anew_and_says_so(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nips_finetune")
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--resume")
+    (run_folder / "checkpoint-2" / "optimizer.pt").unlink()
+    assert train(make_job(argv))["resumed_from"] == "checkpoint-1"
+    assert f"continuing from {run_folder / 'checkpoint-1'}, step 1 of 3" in caplog.messages
+    expected = trained(run_folder)
+    shutil.rmtree(run_folder / "checkpoint-2")
+    (run_folder / "checkpoint-1" / "scheduler.pt").write_bytes(b"PK")
+    (run_folder / "metrics.json").unlink()
+    assert train(make_job(argv))["resumed_from"] is None
+    assert f"{run_folder} has no whole checkpoint: starting at the first step" in caplog.messages
+    assert all(torch.equal(value, trained(run_folder)[key]) for key, value in expected.items())
 
 
 # mistakes
