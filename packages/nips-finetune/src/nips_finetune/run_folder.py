@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 RECORD = "training.json"  # what a run leaves: model, task, columns, settings
 METRICS = "metrics.json"  # written behind the adapter: it tells of a finished run
+# the config with the labels; as config.json, transformers would take the folder for one with a whole model
+LABELLED_CONFIG = "labelled_config.json"
 UNFINISHED = ".unfinished"
 
 
@@ -118,7 +120,7 @@ def save(job: Job, trainer: FinetuneTrainer, report: dict[str, Any]) -> None:
     unfinished = job.output / UNFINISHED
     trainer.save_model(str(unfinished), _internal_call=True)  # all processes: sharded weights are gathered
     if trainer.args.should_save:
-        job.config.save_pretrained(unfinished)
+        job.config.to_json_file(unfinished / LABELLED_CONFIG)
         write_model_card(unfinished / "README.md", job, report)
         for file in sorted(unfinished.iterdir(), key=lambda file: (file.name.startswith("adapter_"), file.name)):
             if file.is_dir() and (job.output / file.name).is_dir():

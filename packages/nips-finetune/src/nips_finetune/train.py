@@ -11,7 +11,8 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from transformers import set_seed
@@ -51,7 +52,9 @@ def train(job: Job) -> dict[str, Any]:
     adapt(job, model_on_meta(job.task.auto_class, job.config))  # a wrong target shows before weights are read
     set_seed(args.seed)
     dtype = getattr(torch, job.arguments.dtype)
-    model = adapt(job, load_model(job.task.auto_class, job.arguments.model, job.config, dtype))
+    model = adapt(
+        job, load_model(job.task.auto_class, job.arguments.model, job.config, dtype, _new_head(job, checkpoint))
+    )
     counts = count_parameters(model)
     log.info("training %(trainable)d of %(total)d parameters (%(trainable_percent).3f %%)", counts)
     trainer = job.method.trainer(
@@ -91,6 +94,13 @@ def train(job: Job) -> dict[str, Any]:
     }
     save(job, trainer, report)
     return report
+
+
+def _new_head(job: Job, checkpoint: Path | None) -> Literal["told", "expected", "refused"]:
+    """What a head without pre-trained weights means for this run."""
+    if checkpoint is not None:
+        return "expected"
+    return "told" if job.task.classifies or job.adapter.modules_to_save else "refused"
 
 
 def _finite(value: Any) -> Any:
