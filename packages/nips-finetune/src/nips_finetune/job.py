@@ -182,7 +182,7 @@ def adapt(job: Job, model: nn.Module) -> nn.Module:
         ValueError: As :func:`nips_finetune.targets.adapted_model`.
     """
     head = head_modules(model) if job.task.classifies else []
-    adapted = adapted_model(model, job.adapter.make_config(job.task, head), job.arguments.model)
+    adapted: nn.Module = adapted_model(model, job.adapter.make_config(job.task, head), job.arguments.model)
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

@@ -31,7 +31,7 @@ def adapted_model(model: nn.Module, config: PeftConfig, source: str) -> PeftMode
         ) from error
     saved = getattr(config, "modules_to_save", None)
     if saved is not None:  # peft adds the usual names of heads to those of this one
-        config.modules_to_save = list(dict.fromkeys(saved))  # type: ignore[attr-defined] # not every config's
+        config.modules_to_save = list(dict.fromkeys(saved))
     return adapted
 
 
