@@ -16,10 +16,10 @@ from lora_anl import cli
 from lora_anl.arguments import METHOD
 from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_finetune import SavedAdapter, parse, prepare, train
+from nips_finetune.testing.fixtures import query_and_value
 from nips_finetune.testing.method_suite import COMMON
 
 CPU = torch.device("cpu")
-NAMES = "query,value,q_proj,v_proj"  # of two versions of transformers
 
 
 class Mistake(Exception):
@@ -69,7 +69,7 @@ def adapters(
 @pytest.mark.parametrize(
     ("config", "targets", "expected"),
     [
-        (RobertaConfig(architectures=["RobertaForMaskedLM"]), NAMES, 74_208),
+        (RobertaConfig(architectures=["RobertaForMaskedLM"]), None, 74_208),
         (
             LlamaConfig(
                 hidden_size=4096,
@@ -85,18 +85,19 @@ def adapters(
         ),
         (
             ViTConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
-            NAMES,
+            None,
             197_568,
         ),
     ],
     ids=["RoBERTa-base", "Llama-3-8B", "ViT-L"],
 )
 def test_the_papers_models_are_counted_from_their_configs_alone(
-    config: Any, targets: str, expected: int, tmp_path: Path, command: Any
+    config: Any, targets: str | None, expected: int, tmp_path: Path, command: Any
 ) -> None:
     config.save_pretrained(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
-    report = command("count", "--model", tmp_path, "--targets", targets, "--r", 2)
+    names = targets or ",".join(query_and_value(tmp_path))
+    report = command("count", "--model", tmp_path, "--targets", names, "--r", 2)
     assert report["adapter"] == expected
     assert report["layers"] == len(report["modules"])
     assert sum(layer["parameters"] for layer in report["modules"].values()) == expected
@@ -244,7 +245,7 @@ def test_the_static_merge_is_the_papers(adapters: dict[str, Path], tmp_path: Pat
         BadInput(
             "targets that are not there",
             lambda run, at: run("count", "--model", at["llama"], "--targets", "q,k"),
-            ("target_modules", "'q'"),
+            ("target_modules ['k', 'q']", "no module ends in", "linear layers end in q_proj, k_proj"),
             Mistake,
         ),
         BadInput("no model", lambda run, at: run("count"), ("--model", "--help"), Mistake),

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from nips_finetune import count_parameters, count_report
 from nips_finetune.memory import estimate_memory
 from nips_finetune.pretrained import load_config, model_on_meta
+from nips_finetune.testing.fixtures import query_and_value
 
 QV = ["q_proj", "v_proj"]
 
@@ -46,14 +47,16 @@ def test_a_config_alone_is_enough_to_count(llama_folder: Path, tmp_path: Path) -
 
 
 def test_another_model_than_a_language_model_is_counted_without_its_head(vit_folder: Path) -> None:
-    report = count_report(str(vit_folder), LoraConfig(r=1, target_modules=[*QV, "query", "value"]))
+    report = count_report(str(vit_folder), LoraConfig(r=1, target_modules=query_and_value(vit_folder)))
     assert report["adapter"] == 4 * 64
     assert not any(name.startswith("classifier") for name in report["modules"])
 
 
 def test_what_cannot_be_counted_is_told(llama_folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot adapt .* with target_modules \{'x'\}: Target modules"):
-        count_report(str(llama_folder), LoraConfig(target_modules=["x"]))
+    with pytest.raises(
+        ValueError, match=r"with target_modules \['q_proj', 'x'\]: no module ends in 'x'; .* in q_proj, .*"
+    ):
+        count_report(str(llama_folder), LoraConfig(target_modules=["x", "q_proj"]))
     with pytest.raises(OSError, match="no model 'no/where'"):
         count_report("no/where", LoraConfig())
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
@@ -73,19 +76,21 @@ def batch(rows: int, length: int = 16) -> dict[str, torch.Tensor]:
 
 def activations(memory: dict[str, object]) -> float:
     """What is estimated for them; older versions of transformers and torch run no Llama on meta tensors and say so."""
-    if memory["activations"] is None:
+    if memory["activations_bytes"] is None:
         pytest.skip(f"activations are unknown here: {memory['activations_unknown']}")
-    return float(memory["activations"])  # type: ignore[arg-type]
+    return float(memory["activations_bytes"])  # type: ignore[arg-type]
 
 
 def test_memory_is_that_of_weights_what_trains_and_activations(llama_folder: Path) -> None:
     model = adapted(llama_folder)
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     memory = estimate_memory(model, batch(2), gradient_checkpointing=False)
-    assert memory["weights"] == 4 * frozen
-    assert memory["trained"] == 16 * count_parameters(model)["trainable"]
-    assert estimate_memory(adapted(llama_folder, torch.bfloat16), batch(2), False)["weights"] == 2 * frozen
-    assert memory["total_gib"] == round((memory["weights"] + memory["trained"] + activations(memory)) / 2**30, 3)
+    assert memory["weights_bytes"] == 4 * frozen
+    assert memory["trained_bytes"] == 16 * count_parameters(model)["trainable"]
+    assert estimate_memory(adapted(llama_folder, torch.bfloat16), batch(2), False)["weights_bytes"] == 2 * frozen
+    assert memory["total_gib"] == round(
+        (memory["weights_bytes"] + memory["trained_bytes"] + activations(memory)) / 2**30, 3
+    )
 
 
 def test_activations_grow_with_the_batch_and_shrink_with_checkpointing(llama_folder: Path) -> None:

@@ -14,6 +14,7 @@ from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_finetune.examples import Columns, class_names, make_examples
 
 TEXT = Columns(text="text", label="label")
+IMAGE = Columns(image="image", label="label")
 
 
 def rows(**columns: list[Any]) -> Dataset:
@@ -39,6 +40,21 @@ def test_classes_have_an_order(values: list[Any], names: tuple[str, ...], ids: l
     data = labelled(values)
     assert class_names(data, "label", "data") == names
     assert [example["label"] for example in make_examples(data, TEXT, "data", names)] == ids
+
+
+def test_numbers_that_are_not_all_whole_are_no_classes_and_other_texts_are() -> None:
+    assert class_names(labelled(["1.0", "2.5", "beta"]), "label", "data") == ("1.0", "2.5", "beta")
+    with pytest.raises(ValueError, match=r"data: column 'label' holds numbers such as 2\.5, .* --regression true"):
+        class_names(labelled(["1.0", "2.5", "3"]), "label", "data")
+
+
+def test_an_image_cut_short_is_named_when_it_is_read(tmp_path: Path) -> None:
+    Image.effect_noise((64, 64), 90).save(tmp_path / "a.png")
+    whole = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "a.png").write_bytes(whole[: len(whole) // 2])
+    examples = make_examples(rows(image=[str(tmp_path / "a.png")], label=["x"]), IMAGE, "data", ("x", "y"))
+    with pytest.raises(ValueError, match=r"a\.png' is no readable image: .*truncated"):
+        examples[0]
 
 
 def test_class_labels_keep_their_names_and_order() -> None:

@@ -14,13 +14,16 @@ import datasets
 import peft
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM
 
 from nips_common.testing.bad_input import BadInput, bad_inputs
-from nips_finetune import AdapterMethod, FinetuneTrainer, Job, parse, plan, prepare, train, train_main
+from nips_finetune import AdapterMethod, FinetuneTrainer, Job, SavedAdapter, parse, plan, prepare, train, train_main
+from nips_finetune.checkpoints import last_checkpoint
+from nips_finetune.testing.fixtures import query_and_value
 from nips_finetune.testing.method_suite import COMMON
-from nips_finetune.trainer import last_checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lora_program import METHOD, LoraArguments
@@ -55,7 +58,7 @@ def test_a_regression_of_pairs_is_trained_and_measured(roberta_folder: Path, tmp
     report = train(make_job([*argv, *more]))
     assert report["eval_pearson"] > 0.9
     assert "eval_accuracy" not in report
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    config = json.loads((tmp_path / "out" / "labelled_config.json").read_text())
     assert config["problem_type"] == "regression"
     model = peft.AutoPeftModelForSequenceClassification.from_pretrained(
         tmp_path / "out", num_labels=1, ignore_mismatched_sizes=True
@@ -65,16 +68,14 @@ def test_a_regression_of_pairs_is_trained_and_measured(roberta_folder: Path, tmp
 
 def test_splits_of_one_folder_are_trained_and_evaluated_on(vit_folder: Path, tmp_path: Path) -> None:
     features = datasets.Features({"img": datasets.Image(), "y": datasets.ClassLabel(names=["light", "dark"])})
-    from PIL import Image
-
     pictures = [Image.new("RGB", (16, 16), (level,) * 3) for level in (220, 30)]
     rows = datasets.Dataset.from_dict({"img": pictures * 4, "y": [0, 1] * 4}, features=features)
     datasets.DatasetDict({"train": rows, "validation": rows.select([0, 1, 2])}).save_to_disk(tmp_path / "data")
     more = ("--task", "image_classification", "--image_column", "img", "--label_column", "y")
-    more = (*more, "--eval_split", "validation", "--target_modules", "query", "value", "q_proj", "v_proj")
+    more = (*more, "--eval_split", "validation", "--target_modules", *query_and_value(vit_folder))
     report = train(make_job(flags(vit_folder, tmp_path / "data", tmp_path / "out", *more, "--max_steps", "1")))
     assert (report["train_rows"], report["eval_rows"]) == (8, 3)
-    labels = json.loads((tmp_path / "out" / "config.json").read_text())["id2label"]
+    labels = json.loads((tmp_path / "out" / "labelled_config.json").read_text())["id2label"]
     assert labels == {"0": "light", "1": "dark"}
 
 
@@ -95,14 +96,18 @@ def test_the_last_batch_of_an_epoch_may_be_short_and_accumulation_cut_off(
 def test_a_dry_run_in_half_precision_keeps_the_weights_and_saves_activations(
     vit_folder: Path, image_folder: Path, tmp_path: Path
 ) -> None:
-    targets = ("--target_modules", "query", "value", "q_proj", "v_proj")
+    targets = ("--target_modules", *query_and_value(vit_folder))
     argv = flags(vit_folder, image_folder, tmp_path / "out", "--task", "image_classification", *targets)
     full, half = (plan(make_job([*argv, *more]))["memory"] for more in ((), ("--bf16", "true")))
     small = plan(make_job([*argv, "--bf16", "true", "--dtype", "bfloat16"]))["memory"]
-    assert half["weights"] == full["weights"] == 2 * small["weights"]  # autocast leaves weights as they are
-    assert half["trained"] == full["trained"] == small["trained"]
-    assert half["activations"] == small["activations"]
-    assert 0.5 * full["activations"] < half["activations"] < 0.8 * full["activations"]  # softmax keeps float32
+    assert (
+        half["weights_bytes"] == full["weights_bytes"] == 2 * small["weights_bytes"]
+    )  # autocast leaves weights as they are
+    assert half["trained_bytes"] == full["trained_bytes"] == small["trained_bytes"]
+    assert half["activations_bytes"] == small["activations_bytes"]
+    assert (
+        0.5 * full["activations_bytes"] < half["activations_bytes"] < 0.8 * full["activations_bytes"]
+    )  # softmax keeps float32
 
 
 # the head
@@ -175,6 +180,22 @@ def test_a_method_may_bring_its_own_trainer(llama_folder: Path, text_jsonl: Path
     assert losses[1] == pytest.approx(2 * losses[0], rel=1e-5)
 
 
+def test_a_new_head_is_told_once_and_saved_once(
+    roberta_folder: Path, text_csv: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    out = tmp_path / "out"
+    argv = flags(roberta_folder, text_csv, out, *CLASSIFY, "--max_steps", "1", "--save_strategy", "steps")
+    told = lambda: [record for record in caplog.records if "new, random weights" in record.message]
+    train(make_job([*argv, "--save_steps", "1"]))
+    assert len(told()) == 1
+    names = json.loads((out / "adapter_config.json").read_text())["modules_to_save"]
+    assert names == ["classifier", "score"]  # peft adds the usual names
+    caplog.clear()
+    train(make_job([*argv, "--save_steps", "1", "--max_steps", "2", "--resume"]))
+    SavedAdapter.read(METHOD, out).load(torch.device("cpu"), torch.float32)
+    assert not told()
+
+
 # folders
 
 
@@ -203,10 +224,12 @@ def test_a_folder_with_a_run_is_refused_unless_it_may_be_lost(
 
 def test_only_the_same_run_is_resumed(run_folder: Path, llama_folder: Path, text_jsonl: Path) -> None:
     other = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--r", "2", "--resume")
-    with pytest.raises(ValueError, match=r"--resume: .*training\.json is of another run.*adapter \(\{.*'r': 4.*'r': 2"):
+    with pytest.raises(
+        ValueError, match=r"training\.json is of another run, which differs in adapter\.r \(4, now 2\);"
+    ):
         train(make_job(other))
     faster = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--weight_decay", "0.5", "--resume")
-    with pytest.raises(ValueError, match=r"of another run, which differs in weight_decay \(0\.0, now 0\.5\)$"):
+    with pytest.raises(ValueError, match=r"weight_decay \(0\.0, now 0\.5\); .* another --output_dir, or .*--overwrite"):
         train(make_job(faster))
     longer = train(make_job(flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--resume")))
     assert (longer["resumed_from"], longer["steps"]) == ("checkpoint-2", 3)
@@ -223,19 +246,96 @@ def test_a_checkpoint_can_be_named(run_folder: Path, llama_folder: Path, text_js
     report = train(make_job([*argv, chosen]))
     assert (report["resumed_from"], report["steps"]) == ("checkpoint-1", 2)
     assert all(torch.equal(value, trained(run_folder)[key]) for key, value in trained(tmp_path / "next").items())
-    with pytest.raises(ValueError, match="no whole checkpoint; --resume finds the last one"):
+    with pytest.raises(ValueError, match=r"no whole checkpoint \(trainer_state.*; --resume finds the last one"):
         train(make_job([*argv, str(run_folder / "checkpoint-9")]))
 
 
-def test_checkpoints_that_are_not_whole_are_passed_over(run_folder: Path) -> None:
+def test_a_finished_run_is_left_as_it_is_and_tells_its_metrics(
+    run_folder: Path,
+    llama_folder: Path,
+    text_jsonl: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = {file: (file.stat().st_mtime_ns, file.is_dir() or file.read_bytes()) for file in run_folder.rglob("*")}
+    train_main(METHOD, flags(llama_folder, text_jsonl, run_folder, "--max_steps", "2", "--resume"))
+    assert json.loads(capsys.readouterr().out) == json.loads((run_folder / "metrics.json").read_text())
+    assert [record.message for record in caplog.records if record.name.startswith("nips_finetune")] == [
+        f"{run_folder} holds the finished run, 2 of 2 steps: nothing to do"
+    ]
+    now = {file: (file.stat().st_mtime_ns, file.is_dir() or file.read_bytes()) for file in run_folder.rglob("*")}
+    assert now == before
+
+
+def test_a_run_killed_behind_its_last_step_is_saved_without_another_step(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path
+) -> None:
+    expected, measured = trained(run_folder), json.loads((run_folder / "metrics.json").read_text())
+    (run_folder / "metrics.json").unlink()
+    (run_folder / "adapter_model.safetensors").unlink()
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "2", "--resume")
+    report = train(make_job(argv))
+    assert (report["resumed_from"], report["steps"]) == ("checkpoint-2", 2)
+    assert report["parameters"] == measured["parameters"]
+    assert all(torch.equal(value, trained(run_folder)[key]) for key, value in expected.items())
+    assert json.loads((run_folder / "metrics.json").read_text()) == report
+
+
+def test_a_run_that_is_overwritten_does_not_pass_for_finished(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuneTrainer, "train", kill)
+        with pytest.raises(Killed):
+            train(make_job([*argv, "--overwrite"]))
+    report = train(make_job([*argv, "--resume"]))
+    assert (report["resumed_from"], report["steps"]) == (None, 1)
+
+
+PARTS = ("trainer_state.json", "adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_checkpoint_with_a_part_missing_or_cut_short_is_passed_over(
+    part: str, run_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
-    for name, text in (("checkpoint-10", None), ("checkpoint-11", "{"), ("checkpoint-x", "{}")):
-        (run_folder / name).mkdir()
-        if text is not None:
-            (run_folder / name / "trainer_state.json").write_text(text)
-    assert last_checkpoint(run_folder) == run_folder / "checkpoint-2"
-    shutil.rmtree(run_folder / "checkpoint-2")
+    file = run_folder / "checkpoint-2" / part
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     assert last_checkpoint(run_folder) == run_folder / "checkpoint-1"
+    file.unlink()
+    assert last_checkpoint(run_folder) == run_folder / "checkpoint-1"
+    for record in caplog.records:
+        assert str(file.parent) in record.message
+        assert f"{part} is missing" in record.message
+    assert len(caplog.records) == 2
+    (run_folder / "checkpoint-1" / part).unlink()
+    (run_folder / "checkpoint-x").mkdir()
+    assert last_checkpoint(run_folder) is None
+
+
+def test_a_run_continues_from_the_last_whole_checkpoint_or_starts_anew_and_says_so(
+    run_folder: Path, llama_folder: Path, text_jsonl: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nips_finetune")
+    argv = flags(llama_folder, text_jsonl, run_folder, "--max_steps", "3", "--resume")
+    (run_folder / "checkpoint-2" / "optimizer.pt").unlink()
+    assert train(make_job(argv))["resumed_from"] == "checkpoint-1"
+    assert f"continuing from {run_folder / 'checkpoint-1'}, step 1 of 3" in caplog.messages
+    expected = trained(run_folder)
+    shutil.rmtree(run_folder / "checkpoint-2")
+    (run_folder / "checkpoint-1" / "scheduler.pt").write_bytes(b"PK")
+    (run_folder / "metrics.json").unlink()
+    assert train(make_job(argv))["resumed_from"] is None
+    assert f"{run_folder} has no whole checkpoint: starting at the first step" in caplog.messages
+    assert all(torch.equal(value, trained(run_folder)[key]) for key, value in expected.items())
 
 
 # mistakes
@@ -274,7 +374,7 @@ def started(model: str, data: str, *more: str, run: Callable[[Job], object] = la
         BadInput(
             "a split to evaluate on that a file cannot have",
             started("llama", "jsonl", "--eval_split", "validation"),
-            ("train.jsonl has no splits, so no split 'validation'",),
+            ("train.jsonl has no splits, so no split 'validation'", "--eval_data"),
         ),
         BadInput(
             "other classes to evaluate on",
@@ -284,12 +384,52 @@ def started(model: str, data: str, *more: str, run: Callable[[Job], object] = la
         BadInput(
             "targets that are not there",
             started("llama", "jsonl", "--target_modules", "no_proj", run=train),
-            ("--target_modules ['no_proj']", "q_proj", "down_proj"),
+            ("target_modules ['no_proj']", "q_proj", "down_proj"),
         ),
         BadInput(
             "targets that are not there in a dry run",
             started("llama", "jsonl", "--target_modules", "no_proj", "--dry_run", run=plan),
-            ("--target_modules ['no_proj']", "q_proj"),
+            ("target_modules ['no_proj']", "q_proj"),
+        ),
+        BadInput(
+            "a target that is not there beside one that is",
+            started("llama", "jsonl", "--target_modules", "q_proj", "vproj", run=train),
+            ("target_modules ['q_proj', 'vproj']", "no module ends in 'vproj'", "linear layers end in q_proj, k_proj"),
+        ),
+        BadInput(
+            "a target that is not there beside one that is in a dry run",
+            started("llama", "jsonl", "--target_modules", "q_proj", "vproj", "--dry_run", run=plan),
+            ("no module ends in 'vproj'", "v_proj"),
+        ),
+        BadInput(
+            "an exclusion of what is not there",
+            started("llama", "jsonl", "--exclude_modules", "lmhead", run=train),
+            ("exclude_modules ['lmhead']", "mlp", "lm_head"),
+        ),
+        BadInput(
+            "a module to save that is not there",
+            started("llama", "jsonl", "--modules_to_save", "lm_head", "score", run=train),
+            ("modules_to_save ['lm_head', 'score']", "no module ends in 'score'", "embed_tokens"),
+        ),
+        BadInput(
+            "an encoder as a language model",
+            started("roberta", "jsonl"),
+            ("is an encoder (roberta)", "--task sequence_classification"),
+        ),
+        BadInput(
+            "fractions as classes",
+            started("roberta", "fractions", *CLASSIFY),
+            ("fractions.csv: column 'label'", "0.5", "--regression true"),
+        ),
+        BadInput(
+            "a broken image",
+            started("vit", "pictures", "--task", "image_classification"),
+            ("row 2", "broken.png' is no readable image"),
+        ),
+        BadInput(
+            "a language model without its head",
+            started("headless", "jsonl", run=train),
+            ("headless has no weights for lm_head.weight", "--modules_to_save"),
         ),
         BadInput(
             "a model of another kind",
@@ -321,8 +461,9 @@ def test_a_mistake_stops_a_run_before_its_first_step(
     tmp_path: Path,
 ) -> None:
     places = {"llama": llama_folder, "roberta": roberta_folder, "vit": vit_folder, "jsonl": text_jsonl, "csv": text_csv}
-    places |= {name: tmp_path / name for name in ("empty", "vit2", "damaged", "out")} | {
-        "other": tmp_path / "other.csv"
+    places |= {name: tmp_path / name for name in ("empty", "vit2", "damaged", "headless", "pictures", "out")} | {
+        "other": tmp_path / "other.csv",
+        "fractions": tmp_path / "fractions.csv",
     }
     places["empty"].mkdir()
     places["other"].write_text("text,label\na,ugly\nthe,good\n")
@@ -331,5 +472,14 @@ def test_a_mistake_stops_a_run_before_its_first_step(
         other, pattern = rest.split("/")
         for file in places[other].glob(pattern):
             shutil.copy(file, places[name])
+    places["fractions"].write_text("text,label\na,0.5\nthe,1\nfilm,2.5\n")
+    for name in ("dark", "light"):
+        (places["pictures"] / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(places["pictures"] / name / "whole.png")
+    (places["pictures"] / "light" / "broken.png").write_bytes(b"no picture")
+    (places["pictures"] / "dark" / "whole.png").replace(places["pictures"] / "dark" / "a.png")
+    AutoModelForCausalLM.from_pretrained(llama_folder).model.save_pretrained(places["headless"])
+    for file in llama_folder.glob("tokenizer*"):
+        shutil.copy(file, places["headless"])
     case.check(places)
     assert not places["out"].exists()

@@ -24,17 +24,18 @@ from transformers import (
 from nips_common.testing.bad_input import BadInput, bad_inputs
 from nips_finetune import SavedAdapter, merge_and_save, parse, prepare, train
 from nips_finetune.saved_adapter import Outcome
+from nips_finetune.testing.fixtures import query_and_value
 from nips_finetune.testing.method_suite import COMMON
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lora_program import METHOD
 
 CPU, FLOAT = torch.device("cpu"), torch.float32
-TARGETS = ("--target_modules", "query", "value", "q_proj", "v_proj")
 
 
 def trained(out: Path, model: Path, data: Path, *more: str) -> Path:
-    argv = ["--model", str(model), "--train_data", str(data), "--output_dir", str(out), *COMMON, *TARGETS]
+    argv = ["--model", str(model), "--train_data", str(data), "--output_dir", str(out), *COMMON, "--target_modules"]
+    argv += query_and_value(model)
     train(prepare(METHOD, *parse(METHOD, [*argv, "--max_steps", "4", "--learning_rate", "1e-2", *more])))
     return out
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from peft import PeftConfig, get_peft_model
+from peft import PeftConfig
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
 from nips_finetune.pretrained import load_config, model_on_meta
+from nips_finetune.targets import adapted_model
 from nips_finetune.tasks import is_head
 
 
@@ -58,10 +59,7 @@ def count_report(model: str, adapter: PeftConfig) -> dict[str, Any]:
     config = load_config(model)
     generates = any("CausalLM" in name for name in config.architectures or [])
     built = model_on_meta("AutoModelForCausalLM" if generates else "AutoModel", config)
-    try:
-        counts = count_parameters(get_peft_model(built, adapter))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"cannot adapt {model} with target_modules {adapter.target_modules}: {error}") from error
+    counts = count_parameters(adapted_model(built, adapter, model))
     layers = counts["modules"].values()
     base = counts["total"] - counts["trainable"]
     return {

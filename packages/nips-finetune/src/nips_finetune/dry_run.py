@@ -21,8 +21,8 @@ def plan(job: Job) -> dict[str, Any]:
     adapted = adapted.to(half or base_dtype)  # there is no autocast on meta
     memory = estimate_memory(adapted, _meta_batch(job, half or base_dtype), job.training.gradient_checkpointing)
     if half is not None and base_dtype != half:  # autocast: weights stay in float32
-        extra = memory["weights"]
-        memory |= {"weights": 2 * extra, "total_gib": round(memory["total_gib"] + extra / 2**30, 3)}
+        extra = memory["weights_bytes"]
+        memory |= {"weights_bytes": 2 * extra, "total_gib": round(memory["total_gib"] + extra / 2**30, 3)}
     del counts["modules"]
     return {"parameters": counts, **job.steps(), "memory": memory}
 

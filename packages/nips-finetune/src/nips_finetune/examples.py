@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import datasets
 from datasets import Dataset
+from PIL import Image
 
 Example = dict[str, Any]  # some of text, text_pair, prompt (str), label (int or float), image (PIL image)
 
@@ -75,9 +77,15 @@ def class_names(rows: Dataset, column: str, source: str) -> tuple[str, ...]:
     """The classes of the training rows: in the order of ``datasets.ClassLabel``, of whole numbers, or of the alphabet.
 
     Raises:
-        ValueError: As :func:`class_values`, or fewer than two classes.
+        ValueError: As :func:`class_values`, numbers that are not all whole, or fewer than two classes.
     """
     values = set(class_values(rows, column, source))
+    fraction = _fraction(values)
+    if fraction is not None:
+        raise ValueError(
+            f"{source}: column {column!r} holds numbers such as {fraction}, which are not classes; "
+            "--regression true learns numbers"
+        )
     declared = getattr(rows.features[column], "names", None)
     if declared is not None:
         found = tuple(declared)
@@ -88,6 +96,15 @@ def class_names(rows: Dataset, column: str, source: str) -> tuple[str, ...]:
     if len(found) < 2:
         raise ValueError(f"{source}: column {column!r} must hold at least two classes, got {', '.join(found)}")
     return found
+
+
+def _fraction(values: Iterable[str]) -> str | None:
+    """One that is not whole, where all values are numbers."""
+    try:
+        fractions = [value for value in sorted(values) if not float(value).is_integer()]
+    except (ValueError, OverflowError):
+        return None
+    return fractions[0] if fractions else None
 
 
 def class_ids(values: Iterable[str], names: Sequence[str], source: str) -> list[int]:
@@ -159,7 +176,7 @@ class _Renaming:
     def __call__(self, batch: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         found = {self.names[name]: values for name, values in batch.items()}
         if "image" in found:
-            found["image"] = [image.convert("RGB") for image in found["image"]]
+            found["image"] = [_decoded(image) for image in found["image"]]
         return found
 
 
@@ -167,7 +184,7 @@ def _with_image_files(rows: Dataset, column: str, source: str) -> Dataset:
     """Let a column of paths, relative to their list, be one of images; ValueError for other values."""
     feature = rows.features[column]
     if isinstance(feature, datasets.Image):
-        return rows
+        return rows.cast_column(column, datasets.Image(decode=False))
     if getattr(feature, "dtype", None) != "string":
         raise ValueError(f"{source}: column {column!r} must hold images or paths of images, got {feature}")
     folder = Path(source).parent if Path(source).is_file() else Path()
@@ -175,8 +192,27 @@ def _with_image_files(rows: Dataset, column: str, source: str) -> Dataset:
     for number, path in enumerate(paths, 1):
         if not path.is_file():
             raise FileNotFoundError(f"{source}, row {number}: no image file {str(path)!r}")
+        _open(path, f"{source}, row {number}: {str(path)!r}").close()  # reads the header only
     found: Dataset = datasets.Dataset.from_dict({column: [str(path) for path in paths]})
-    return found.cast_column(column, datasets.Image())
+    return found.cast_column(column, datasets.Image(decode=False))
+
+
+def _open(file: Path | BytesIO, name: str) -> Image.Image:
+    """An image whose header is read; ValueError with the name for what is none."""
+    try:
+        return Image.open(file)
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: of a damaged PNG
+        raise ValueError(f"{name} is no readable image: {error}") from error
+
+
+def _decoded(value: Mapping[str, Any]) -> Image.Image:
+    """An RGB image from what ``datasets`` keeps of it: a path, bytes, or both."""
+    name = repr(value["path"]) if value["path"] else "an image of the data set"
+    with _open(Path(value["path"]) if value["bytes"] is None else BytesIO(value["bytes"]), name) as image:
+        try:
+            return image.convert("RGB")
+        except (OSError, SyntaxError, ValueError) as error:
+            raise ValueError(f"{name} is no readable image: {error}") from error
 
 
 def _some(names: Sequence[str], most: int = 10) -> str:

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from peft import get_peft_model
 from torch import nn
 from transformers import PretrainedConfig
 
 from nips_finetune.arguments import AdapterArguments, FinetuneArguments, JobArguments
 from nips_finetune.examples import Columns, class_names, make_examples
 from nips_finetune.method import AdapterMethod
-from nips_finetune.pretrained import load_config, load_image_processor, load_tokenizer, longest_text
+from nips_finetune.pretrained import check_generates, load_config, load_image_processor, load_tokenizer, longest_text
 from nips_finetune.records import read_records
+from nips_finetune.targets import adapted_model
 from nips_finetune.tasks import LONGEST_TEXT, Collator, Task, head_modules, make_collator
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ def prepare(
     """
     task, columns = arguments.find_task(), arguments.find_columns()
     config = load_config(arguments.model)
+    if task.name == "causal_lm":
+        check_generates(config, arguments.model)
     train_rows = _rows(arguments, arguments.train_data, arguments.train_split, arguments.max_train_samples)
     eval_source = arguments.eval_data or (arguments.train_data if arguments.eval_split else None)
     eval_rows = None
@@ -177,17 +179,10 @@ def adapt(job: Job, model: nn.Module) -> nn.Module:
     """The model with its adapter, frozen but for that and the head; what trains is in float32.
 
     Raises:
-        ValueError: No such target modules, or none known for this kind of model.
+        ValueError: As :func:`nips_finetune.targets.adapted_model`.
     """
     head = head_modules(model) if job.task.classifies else []
-    linear = dict.fromkeys(name.rpartition(".")[2] for name, m in model.named_modules() if isinstance(m, nn.Linear))
-    try:
-        adapted: nn.Module = get_peft_model(model, job.adapter.make_config(job.task, head))
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"cannot adapt {job.arguments.model} with --target_modules {job.adapter.target_modules}: {error}; "
-            f"its linear layers end in {', '.join(linear)}"
-        ) from error
+    adapted: nn.Module = adapted_model(model, job.adapter.make_config(job.task, head), job.arguments.model)
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()

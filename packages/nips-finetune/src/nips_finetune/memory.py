@@ -24,8 +24,8 @@ def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpo
         gradient_checkpointing: Whether layers are computed again in the backward pass.
 
     Returns:
-        ``weights``, ``trained``, ``activations`` (None with ``activations_unknown``, where the model does not run on
-        meta tensors), and their sum ``total_gib``.
+        ``weights_bytes``, ``trained_bytes``, ``activations_bytes`` (None with ``activations_unknown``, where the model
+        does not run on meta tensors), and their sum ``total_gib``.
     """
     weights = sum(p.numel() * p.element_size() for p in model.parameters() if not p.requires_grad)
     trained = 16 * sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -34,7 +34,7 @@ def estimate_memory(model: nn.Module, batch: dict[str, Tensor], gradient_checkpo
         activations = _kept_for_backward(model, batch, gradient_checkpointing)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
-    known = {"weights": weights, "trained": trained, "activations": activations}
+    known = {"weights_bytes": weights, "trained_bytes": trained, "activations_bytes": activations}
     unknown = {} if reason is None else {"activations_unknown": reason}
     return {**known, **unknown, "total_gib": round(sum(filter(None, known.values())) / GIB, 3)}
 

@@ -55,7 +55,7 @@ def write_model_card(path: Path, job: Job, report: Mapping[str, Any]) -> None:
         _labels(job),
         "## Load it",
         f"```python\n{_imports(method.import_name, auto_class)}\n\n"
-        f'model = {auto_class}.from_pretrained("path/of/this/folder"{_head(job)})\n```',
+        f"model = {auto_class}.from_pretrained({_arguments(job)})\n```",
         job.adapter.card_note(),
         f"## Training\n\n{_table('setting', settings)}",
         f"## Measured\n\n{_table('quantity', numbers)}" if numbers else "",
@@ -69,9 +69,15 @@ def _imports(name: str, auto_class: str) -> str:
     return f"{first}from peft import {auto_class}"
 
 
-def _head(job: Job) -> str:
-    """What the base model must be told, so that it gets the head that was trained."""
-    return f", num_labels={job.config.num_labels}, ignore_mismatched_sizes=True" if job.task.classifies else ""
+def _arguments(job: Job) -> str:
+    """The folder, and what the base model must be told, so that it gets the head and the labels that were trained."""
+    folder = '"path/of/this/folder"'
+    if not job.task.classifies:
+        return folder
+    told = f"id2label={job.config.id2label!r},\n    label2id={job.config.label2id!r}"
+    if job.arguments.regression:
+        told = 'num_labels=1,\n    problem_type="regression"'
+    return f"\n    {folder},\n    {told},\n    ignore_mismatched_sizes=True,\n"
 
 
 def _labels(job: Job) -> str:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 from transformers.utils import logging as hf_logging
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,13 @@ def load_image_processor(source: str) -> Any:
         return AutoImageProcessor.from_pretrained(source)
 
 
-def load_model(auto_class: str, source: str, config: PretrainedConfig, dtype: torch.dtype = torch.float32) -> nn.Module:
+def load_model(
+    auto_class: str,
+    source: str,
+    config: PretrainedConfig,
+    dtype: torch.dtype = torch.float32,
+    new_head: Literal["told", "expected", "refused"] = "told",
+) -> nn.Module:
     """A pre-trained model from safetensors; a head that the checkpoint lacks, or has for other labels, is new.
 
     Args:
@@ -93,9 +100,11 @@ def load_model(auto_class: str, source: str, config: PretrainedConfig, dtype: to
         source: A folder or a hub id.
         config: Its config, with the labels of the task.
         dtype: Of the weights.
+        new_head: Whether a head with new weights is told in a warning, is expected as an adapter brings the trained
+            one, or is refused, as it would not be trained.
 
     Raises:
-        ValueError: A damaged or foreign checkpoint.
+        ValueError: A damaged or foreign checkpoint, or a new head that is refused.
         OSError: As :func:`load_config`.
     """
     with _loading("weights", source), _quiet():
@@ -118,8 +127,14 @@ def load_model(auto_class: str, source: str, config: PretrainedConfig, dtype: to
         raise ValueError(
             f"the weights of {source} are those of another kind of model: none fits a {type(model).__name__}"
         )
-    if new:
-        log.warning("new, random weights, as %s has none that fit: %s", source, ", ".join(new))
+    if new and new_head == "refused":
+        raise ValueError(
+            f"{source} has no weights for {', '.join(new)}, which would stay random: give a model with them, or train "
+            "them too by --modules_to_save"
+        )
+    untold = [key for key in new if new_head == "told" or key in body]
+    if untold:
+        log.warning("new, random weights, as %s has none that fit: %s", source, ", ".join(untold))
     loaded: nn.Module = model
     return loaded
 
@@ -136,6 +151,16 @@ def model_on_meta(auto_class: str, config: PretrainedConfig, dtype: torch.dtype 
         except ValueError as error:
             raise ValueError(f"a {config.model_type} model has no form as {auto_class}") from error
     return model
+
+
+def check_generates(config: PretrainedConfig, source: str) -> None:
+    """ValueError for an encoder: each of its positions sees the whole text, so it cannot learn to continue one."""
+    encoder = config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not config.is_encoder_decoder
+    if encoder and not getattr(config, "is_decoder", False):
+        raise ValueError(
+            f"{source} is an encoder ({config.model_type}), which cannot be trained to continue texts; "
+            "to classify with it, give --task sequence_classification"
+        )
 
 
 def longest_text(config: PretrainedConfig, tokenizer: Any) -> int | None:

@@ -52,7 +52,9 @@ def read_records(source: str, split: str = "train", name: str | None = None) -> 
 def _check_whole(source: str, split: str) -> None:
     """Data without splits must not be taken for the split that was asked for, such as one to evaluate on."""
     if split != "train":
-        raise ValueError(f"{source} has no splits, so no split {split!r}")
+        raise ValueError(
+            f"{source} has no splits, so no split {split!r}; rows to evaluate on from another place: --eval_data"
+        )
 
 
 def _read_file(path: Path) -> Dataset:

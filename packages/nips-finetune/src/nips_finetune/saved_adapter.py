@@ -16,7 +16,7 @@ from nips_finetune.examples import Columns, make_examples
 from nips_finetune.method import AdapterMethod
 from nips_finetune.pretrained import load_config, load_image_processor, load_model, load_tokenizer, longest_text
 from nips_finetune.records import read_records
-from nips_finetune.run_folder import RECORD
+from nips_finetune.run_folder import LABELLED_CONFIG, RECORD
 from nips_finetune.tasks import IGNORED, LONGEST_TEXT, TASKS, Batch, Task, find_task, make_collator
 
 
@@ -81,9 +81,9 @@ class SavedAdapter:
             dtype: Of the weights.
             changes: Settings of the config to load it with, such as ``merge_policy="static"``.
         """
-        own = self.folder / "config.json"
-        config = load_config(str(self.folder if own.is_file() else self.base))  # ours knows the labels
-        model = load_model(self.task.auto_class, self.base, config, dtype)
+        own = self.folder / LABELLED_CONFIG
+        config = load_config(str(own if own.is_file() else self.base))
+        model = load_model(self.task.auto_class, self.base, config, dtype, new_head="expected")
         try:
             adapted = PeftModel.from_pretrained(model, str(self.folder), config=replace(self.config, **changes))
         except (RuntimeError, OSError, ValueError) as error:

@@ -11,26 +11,28 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from transformers import set_seed
 
 from nips_common.cli import user_errors
+from nips_finetune.checkpoints import checkpoint_step
 from nips_finetune.count import count_parameters
 from nips_finetune.dry_run import plan
 from nips_finetune.job import Job, adapt, prepare
 from nips_finetune.method import AdapterMethod
 from nips_finetune.parsing import parse
 from nips_finetune.pretrained import load_model, model_on_meta
-from nips_finetune.run_folder import check_output, save, start_folder
+from nips_finetune.run_folder import check_output, find_checkpoint, finished_report, save, start_folder
 from nips_finetune.tasks import measure
 
 log = logging.getLogger(__name__)
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train and write the peft folder, ``metrics.json`` and ``loss.png``.
+    """Train and write the peft folder, ``metrics.json`` and ``loss.png``; a finished run is left as it is.
 
     Args:
         job: As :func:`prepare` gives it.
@@ -42,11 +44,17 @@ def train(job: Job) -> dict[str, Any]:
         ValueError: As :func:`check_output`, :func:`adapt` and `load_model`; before any step.
     """
     args = job.training
-    checkpoint = check_output(job)
+    check_output(job)
+    finished = finished_report(job)
+    if finished is not None:
+        return finished
+    checkpoint = find_checkpoint(job)
     adapt(job, model_on_meta(job.task.auto_class, job.config))  # a wrong target shows before weights are read
     set_seed(args.seed)
     dtype = getattr(torch, job.arguments.dtype)
-    model = adapt(job, load_model(job.task.auto_class, job.arguments.model, job.config, dtype))
+    model = adapt(
+        job, load_model(job.task.auto_class, job.arguments.model, job.config, dtype, _new_head(job, checkpoint))
+    )
     counts = count_parameters(model)
     log.info("training %(trainable)d of %(total)d parameters (%(trainable_percent).3f %%)", counts)
     trainer = job.method.trainer(
@@ -64,8 +72,12 @@ def train(job: Job) -> dict[str, Any]:
     if args.should_save:
         start_folder(job, checkpoint)
     args.distributed_state.wait_for_everyone()
-    outcome = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    metrics = {key: value for key, value in outcome.metrics.items() if key != "total_flos"}
+    metrics: dict[str, Any] = {}
+    if checkpoint is not None and checkpoint_step(checkpoint) >= job.steps()["steps"]:
+        trainer.restore(checkpoint)  # the Trainer would take one step more
+    else:
+        outcome = trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        metrics = {key: value for key, value in outcome.metrics.items() if key != "total_flos"}
     if job.eval_rows is not None:
         metrics |= trainer.evaluate()
         if not job.task.classifies:
@@ -82,6 +94,13 @@ def train(job: Job) -> dict[str, Any]:
     }
     save(job, trainer, report)
     return report
+
+
+def _new_head(job: Job, checkpoint: Path | None) -> Literal["told", "expected", "refused"]:
+    """What a head without pre-trained weights means for this run."""
+    if checkpoint is not None:
+        return "expected"
+    return "told" if job.task.classifies or job.adapter.modules_to_save else "refused"
 
 
 def _finite(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,13 @@ class FinetuneTrainer(Trainer):
         """Keep a card that is there: the training script writes one with more in it."""
         if not Path(self.args.output_dir, "README.md").is_file():
             super().create_model_card(*args, **kwargs)
+
+    def restore(self, checkpoint: Path) -> None:
+        """Take over what a checkpoint of the last step holds, where there is nothing left to train."""
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
+            self._load_best_model()
 
     def average_over_accumulation(self) -> None:
         """Take the mean of accumulated batches; right where each row has one label, as not all heads take a count."""
@@ -103,20 +109,3 @@ class _LogToLogger(TrainerCallback):
         if state.is_world_process_zero and logs:
             shown = {key: round(value, 6) if isinstance(value, float) else value for key, value in logs.items()}
             log.info("step %d of %d: %s", state.global_step, state.max_steps, shown)
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a run; one that a kill left unfinished is passed over."""
-    found = {}
-    for path in folder.glob("checkpoint-*"):
-        number = path.name.removeprefix("checkpoint-")
-        if number.isdecimal():
-            found[int(number)] = path
-    for _, path in sorted(found.items(), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text("utf-8"))  # the Trainer writes it last
-        except (OSError, ValueError):
-            log.warning("%s is not whole, passed over", path)
-        else:
-            return path
-    return None

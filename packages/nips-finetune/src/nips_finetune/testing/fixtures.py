@@ -46,6 +46,15 @@ def save_model(model_class: Any, config: Any, folder: Path) -> None:
         model_class(config).save_pretrained(folder)
 
 
+def query_and_value(model: Path) -> list[str]:
+    """The endings of a model's query and value layers, which differ between versions of transformers."""
+    from nips_finetune.pretrained import load_config, model_on_meta
+
+    body = model_on_meta("AutoModel", load_config(str(model)))
+    endings = {name.rpartition(".")[2] for name, _ in body.named_modules()}
+    return [name for name in ("query", "value", "q_proj", "v_proj") if name in endings]
+
+
 @pytest.fixture(autouse=True, scope="session")
 def frozen_imports() -> Iterator[None]:
     """Spare the garbage collector what was imported: the Trainer runs it after every training, half of a tiny one."""

@@ -26,8 +26,11 @@ from nips_finetune.dry_run import plan
 from nips_finetune.job import Job, prepare
 from nips_finetune.method import AdapterMethod
 from nips_finetune.parsing import parse
+from nips_finetune.saved_adapter import SavedAdapter
+from nips_finetune.testing.fixtures import query_and_value
 from nips_finetune.train import train
 
+CPU = torch.device("cpu")
 COMMON = ("--use_cpu", "true", "--seed", "3", "--per_device_train_batch_size", "8", "--save_strategy", "no")
 
 
@@ -104,14 +107,14 @@ class MethodSuite:
         logits, labels = self.logits(model, job, job.eval_rows)
         assert float((logits.argmax(-1) == labels).float().mean()) == pytest.approx(report["eval_accuracy"])
         assert float(nn.functional.cross_entropy(logits, labels)) == pytest.approx(report["eval_loss"], rel=1e-3)
-        assert json.loads((out / "config.json").read_text())["id2label"] == {"0": "bad", "1": "good"}
+        assert json.loads((out / "labelled_config.json").read_text())["id2label"] == {"0": "bad", "1": "good"}
 
     def test_an_image_classifier_learns_and_loads_back(
         self, vit_folder: Path, image_folder: Path, tmp_path: Path
     ) -> None:
         out = tmp_path / "out"
         more = ("--task", "image_classification", "--eval_data", str(image_folder), "--num_train_epochs", "12")
-        names = ("--target_modules", "query", "value", "q_proj", "v_proj")  # of two versions of transformers
+        names = ("--target_modules", *query_and_value(vit_folder))
         argv = self.arguments(vit_folder, image_folder, out, *more, *names)
         report = self.train(argv)
         assert report["eval_accuracy"] >= 0.9
@@ -130,7 +133,8 @@ class MethodSuite:
         out = tmp_path / "out"
         report = self.train(self.arguments(llama_folder, text_jsonl, out, "--max_steps", "2", "--logging_steps", "1"))
         names = {file.name for file in out.iterdir()}
-        assert names >= {"adapter_config.json", "adapter_model.safetensors", "config.json", "tokenizer.json"}
+        assert "config.json" not in names  # transformers would look for a whole model beside it
+        assert names >= {"adapter_config.json", "adapter_model.safetensors", "labelled_config.json", "tokenizer.json"}
         assert names >= {"metrics.json", "training.json", "loss.png", "README.md"}
         assert not [name for name in names if name.endswith((".bin", ".pt", ".pkl")) or name.startswith(".")]
         text = (out / "metrics.json").read_text()
@@ -144,6 +148,25 @@ class MethodSuite:
             self.method.import_name != "peft"
         )
 
+    @pytest.mark.parametrize("task", ["causal_lm", "sequence_classification"])
+    def test_the_card_and_transformers_load_the_trained_model(
+        self, task: str, llama_folder: Path, roberta_folder: Path, text_csv: Path, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        model = llama_folder if task == "causal_lm" else roberta_folder
+        job = self.job(self.arguments(model, text_csv, out, "--task", task, "--max_steps", "4"))
+        train(job)
+        code = (out / "README.md").read_text().split("```python\n")[1].split("```")[0]
+        names: dict[str, Any] = {}
+        exec(code.replace("path/of/this/folder", str(out)), names)  # noqa: S102 - what the card tells to type
+        expected, _ = self.logits(SavedAdapter.read(self.method, out).load(CPU, torch.float32), job, job.train_rows)
+        labels = {} if task == "causal_lm" else {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+        by_transformers = getattr(transformers, job.task.auto_class).from_pretrained(out, **labels)
+        for loaded in (names["model"], by_transformers):
+            assert torch.equal(self.logits(loaded, job, job.train_rows)[0], expected)
+            if labels:
+                assert {key: getattr(loaded.config, key) for key in labels} == labels
+
     def test_a_dry_run_writes_nothing_and_says_what_the_real_run_has(
         self, roberta_folder: Path, text_csv: Path, tmp_path: Path
     ) -> None:
@@ -155,8 +178,8 @@ class MethodSuite:
         same = ("parameters", "train_rows", "rows_a_step", "steps_an_epoch", "steps")
         assert {key: planned[key] for key in same} == {key: report[key] for key in same}
         assert planned["steps"] == 6
-        assert planned["memory"]["trained"] == 16 * report["parameters"]["trainable"]
-        assert planned["memory"]["activations"] > 0
+        assert planned["memory"]["trained_bytes"] == 16 * report["parameters"]["trainable"]
+        assert planned["memory"]["activations_bytes"] > 0
 
     def test_flags_and_yaml_give_the_same(self, llama_folder: Path, text_jsonl: Path, tmp_path: Path) -> None:
         argv = self.arguments(llama_folder, text_jsonl, tmp_path / "out", "--max_steps", "7")
