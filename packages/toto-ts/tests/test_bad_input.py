@@ -81,7 +81,16 @@ SPLIT_IDS = (torch.arange(24) >= 13).long().expand(1, 3, 24)
         BadInput("no variates", forecast(torch.zeros(0, 5)), ("at least one", "(1, 0, 5)")),
         BadInput("no series", forecast([]), ("an empty list",)),
         BadInput("four axes", forecast(torch.zeros(1, 1, 1, 8)), ("(1, 1, 1, 8)", "MaskedTimeseries")),
-        BadInput("text", forecast("cpu"), ("inputs must be an array", "of numbers")),
+        BadInput("text", forecast("cpu"), ("inputs must be an array of numbers", "str")),
+        BadInput("nothing", forecast(None), ("inputs must be an array of numbers", "NoneType")),
+        BadInput("one number", forecast(5.0), ("(variates, time) or (time,)", "shape ()")),
+        BadInput("ragged", forecast([[[1.0, 2.0], [1.0]]]), ("inputs[0] must be an array of numbers",)),
+        BadInput("bare level", forecast(num_samples=4, quantile_levels=0.5), ("a list of levels", "0.5")),
+        BadInput("text level", forecast(num_samples=4, quantile_levels=["high"]), ("strictly between", "'high'")),
+        BadInput(
+            "text future", forecast(future_exogenous=[["warm"]]), ("future_exogenous must be an array of numbers",)
+        ),
+        BadInput("another config", lambda model: Toto({"num_layers": 2}), ("a TotoConfig", "dict")),  # type: ignore[arg-type]
         BadInput("complex", forecast(torch.zeros(2, 8, dtype=torch.complex64)), ("real numbers", "complex64")),
         BadInput("flags", forecast(torch.ones(2, 8, dtype=torch.bool)), ("real numbers", "bool")),
         BadInput(

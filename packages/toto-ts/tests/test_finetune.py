@@ -148,6 +148,7 @@ def test_two_processes_train_to_the_weights_of_one_with_the_doubled_batch(tmp_pa
 
 @bad_inputs(
     [
+        BadInput("model", lambda: training_runs.run(None, started="toto"), ("a Toto", "str")),  # type: ignore[arg-type]
         BadInput("steps", lambda: FinetuneConfig(max_steps=0), ("max_steps", "at least 1", "0")),
         BadInput("text", lambda: FinetuneConfig(seed="1"), ("seed", "whole number", "'1'")),  # type: ignore[arg-type]
         BadInput("rate", lambda: FinetuneConfig(learning_rate=1e-6), ("learning_rate", "min_lr=1e-05", "1e-06")),

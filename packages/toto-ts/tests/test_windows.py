@@ -94,6 +94,7 @@ def test_missing_targets_do_not_count() -> None:
 
 @bad_inputs(
     [
+        BadInput("one array", lambda: read_series(ramp(1, 9)), ("a list of series", "ndarray", "into a list")),
         BadInput("nothing", lambda: read_series([]), ("no series",)),
         BadInput("no target", lambda: read_series([{"values": ramp(1, 9)}]), ("series 0", "'values'")),
         BadInput("cube", lambda: read_series([np.zeros((1, 2, 3))]), ("series 0", "(1, 2, 3)")),

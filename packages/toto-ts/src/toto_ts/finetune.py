@@ -206,6 +206,8 @@ def finetune(model: Toto, dataset: Sequence[SeriesInput], config: FinetuneConfig
         ImportError: the extra `train` is not installed.
         ValueError: series that do not fit or are all too short.
     """
+    if not isinstance(model, Toto):
+        raise ValueError(f"model must be a Toto, got {type(model).__name__}")
     require("accelerate", "toto-ts[train]")
     require("transformers", "toto-ts[train]")
     from toto_ts.trainer import run_training

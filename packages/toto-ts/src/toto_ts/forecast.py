@@ -16,6 +16,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def check_levels(levels: Sequence[float] | None) -> tuple[float, ...]:
+    """Quantile levels as a tuple; ValueError unless it is a list of numbers strictly between 0 and 1."""
+    if levels is None:
+        return ()
+    if isinstance(levels, (int, float, str)):
+        raise ValueError(f"quantile_levels must be a list of levels, got {levels!r}")
+    return tuple(map(check_level, levels))
+
+
 def check_level(level: float) -> float:
     """The level as a float; ValueError unless it lies strictly between 0 and 1."""
     number = isinstance(level, (int, float)) and not isinstance(level, bool)
@@ -128,7 +137,7 @@ class Forecast:
                 f"of item_ids ({len(ids)}), of target_names (at most; {len(names)}) and of timestamps of each entry"
             )
         columns = {"mean": self.mean}
-        for level in map(check_level, quantile_levels):
+        for level in check_levels(quantile_levels):
             if self.samples is not None or level in self.quantile_levels:
                 columns[f"{level:g}"] = self.quantile(level)
         arrays = {name: values.cpu().numpy() for name, values in columns.items()}

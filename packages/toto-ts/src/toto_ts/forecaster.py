@@ -14,7 +14,7 @@ from torch import Tensor
 from nips_common.runtime import require
 from toto_ts.context import Context, make_context
 from toto_ts.decoding import CachedDecoder, Decoder, PlainDecoder
-from toto_ts.forecast import Forecast, check_level
+from toto_ts.forecast import Forecast, check_levels
 from toto_ts.frames import Columns, Item, as_names, read_items
 from toto_ts.generation import Request, generate, join
 from toto_ts.inputs import Array, Inputs, read_inputs, whole_number
@@ -166,7 +166,7 @@ class TotoForecaster:
         """
         horizon = whole_number("horizon", horizon, 1)
         columns = Columns(id_column, timestamp_column, as_names(target_columns), as_names(exogenous_columns))
-        levels = tuple(map(check_level, quantile_levels))
+        levels = check_levels(quantile_levels)
         items = read_items(df, columns, horizon, future_df, freq)
         chosen = _seed(seed)
         frames = {}
@@ -244,7 +244,7 @@ def _request(
 ) -> Request:
     """Checked arguments; everything is refused before any work."""
     horizon = whole_number("horizon", horizon, 1)
-    levels = tuple(map(check_level, quantile_levels or ()))
+    levels = check_levels(quantile_levels)
     if num_samples is None:
         if levels and horizon > patch_size:
             raise ValueError(

@@ -70,9 +70,12 @@ def _tensor(values: object, what: str, device: torch.device) -> Tensor:
         raise ValueError(f"{what} is a pandas {type(values).__name__}, whose orientation is a guess: use forecast_df")
     if not isinstance(values, Tensor):
         try:
-            values = torch.from_numpy(np.ascontiguousarray(np.asarray(values)))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{what} must be {_ACCEPTED} of numbers: {error}") from error
+            array = np.asarray(values)
+        except ValueError as error:  # rows of unequal length
+            raise ValueError(f"{what} must be an array of numbers: {error}") from error
+        if array.dtype.kind not in "iufcb":
+            raise ValueError(f"{what} must be an array of numbers, got {type(values).__name__} of {array.dtype}")
+        values = torch.from_numpy(array.copy() if array.ndim == 0 else np.ascontiguousarray(array))
     if values.is_complex() or values.dtype == torch.bool:
         raise ValueError(f"{what} must hold real numbers, got {values.dtype}")
     wide = values.dtype == torch.float64 or not values.is_floating_point()

@@ -188,6 +188,8 @@ class Toto(nn.Module):
 
     def __init__(self, config: TotoConfig) -> None:
         super().__init__()
+        if not isinstance(config, TotoConfig):
+            raise ValueError(f"config must be a TotoConfig, got {type(config).__name__}")
         self.config = config
         self.model = TotoBackbone(config)
         if config.use_memory_efficient_attention:

@@ -43,6 +43,8 @@ def read_series(dataset: Sequence[SeriesInput]) -> list[TrainingSeries]:
     Raises:
         ValueError: no series, shapes that do not fit, infinite values; the series is named by its place.
     """
+    if isinstance(dataset, (np.ndarray, Tensor, Mapping)):
+        raise ValueError(f"the dataset must be a list of series, got one {type(dataset).__name__}: put it into a list")
     if not dataset:
         raise ValueError("the dataset holds no series")
     series = []
