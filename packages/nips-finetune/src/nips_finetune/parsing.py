@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NoReturn
 
-import yaml  # type: ignore[import-untyped]
+import yaml
 from transformers import HfArgumentParser
 
 from nips_finetune.arguments import AdapterArguments, FinetuneArguments, JobArguments
