@@ -110,13 +110,11 @@ def test_adapters_are_chosen_by_name_or_by_being_active() -> None:
     assert float(ridge_squashing_loss(model)) == pytest.approx((sum(own) + other[0]) / 3, rel=1e-5)
 
 
-def test_a_merged_or_disabled_adapter_still_has_its_loss() -> None:
+def test_a_merged_adapter_still_has_its_loss() -> None:
     model = adapted(PLAIN)
     loss = float(ridge_squashing_loss(model))
     model.merge_adapter()
     assert float(ridge_squashing_loss(model)) == loss
-    with model.disable_adapter():
-        assert float(ridge_squashing_loss(model)) == loss
 
 
 def test_what_has_no_loss_is_named() -> None:

@@ -134,7 +134,7 @@ class RidgeLoraConfig(PeftConfig):
 
 def _names(setting: str, value: object) -> list[str]:
     """The names as a list; ValueError if they are anything else."""
-    names = list(value) if isinstance(value, list | tuple | set) else [value]
-    if isinstance(value, str) or not all(isinstance(name, str) for name in names):
+    names = [name for name in value if isinstance(name, str)] if isinstance(value, list | tuple | set) else []
+    if not isinstance(value, list | tuple | set) or len(names) != len(value):
         raise ValueError(f"{setting} must be names of modules, or a pattern, got {value!r}")
     return names

@@ -123,7 +123,7 @@ def _check_weights_are_apart(layers: Mapping[str, RidgeLoraLinear], adapter_name
     owners: dict[int, str] = {}
     for key, layer in layers.items():
         if any(map(layer.has_adapter, adapter_names)):
-            owner = owners.setdefault(id(layer.get_base_layer().weight), key)
+            owner = owners.setdefault(id(base_of(layer).weight), key)
             if owner != key:
                 raise ValueError(f"layers {owner!r} and {key!r} share one weight, so no adapter can be merged into it")
 

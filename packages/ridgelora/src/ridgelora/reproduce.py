@@ -77,7 +77,7 @@ def _language_model(plan: Plan) -> tuple[LanguageModel | None, str]:
         return None, str(absent)
     tokenizer, split = language_model.load(model)
     sets = language_model.encode(tokenizer, split, problems(texts, PROBLEM_SEED), plan.word_problems)
-    return language_model.compare(split, *sets, plan.word_problem_rates, plan.seeds), ""
+    return language_model.compare(split, sets, plan.word_problem_rates, plan.seeds), ""
 
 
 def _notes(plan: Plan, ran: bool) -> tuple[str, ...]:

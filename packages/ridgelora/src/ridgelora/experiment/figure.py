@@ -34,7 +34,7 @@ def draw(path: Path, drift: Shift, rotation: Shift, language_model: LanguageMode
     Raises:
         ImportError: matplotlib is missing; names the extra.
     """
-    panels: list[tuple[str, str, float, dict[str, Sequence[float]]]] = [
+    panels: list[tuple[str, str, float, Mapping[str, Sequence[float]]]] = [
         (title, "test accuracy in %", unadapted, {name: result.accuracy for name, result in methods.items()})
         for title, (unadapted, methods) in (
             ("Digits, gains drifted", drift),

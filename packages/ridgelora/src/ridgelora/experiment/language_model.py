@@ -46,9 +46,10 @@ class Encoded(NamedTuple):
 class Blocks(nn.Module):
     """The adapted blocks and the final norm: states ``(n, tokens, width)`` to states."""
 
-    def __init__(self, body: nn.Module) -> None:
+    def __init__(self, body: LlamaModel) -> None:
         super().__init__()
         self.body = body
+        self.depth = len(body.layers)
 
     def forward(self, states: Tensor) -> Tensor:
         """Causal, so that padding behind a problem changes nothing in it."""
@@ -79,7 +80,7 @@ class Split:
     def states(self, ids: Tensor) -> Tensor:
         """What enters the adapted blocks, ``(n, tokens, width)``."""
         every = self.whole.model(ids, output_hidden_states=True, use_cache=False).hidden_states
-        entering: Tensor = every[-1 - len(self.blocks.body.layers)]
+        entering: Tensor = every[-1 - self.blocks.depth]
         return entering
 
     def loss(self, states: Tensor, labels: Tensor) -> Tensor:
@@ -157,15 +158,20 @@ def configs() -> dict[str, PeftConfig]:
 
 
 def compare(
-    split: Split, training: Encoded, validation: Encoded, test: Encoded, rates: Sequence[float], seeds: int
+    split: Split, sets: Sequence[Encoded], rates: Sequence[float], seeds: int
 ) -> tuple[float, dict[str, Tuned]]:
     """One pass over the training problems for every method, rate and seed.
 
-    The rate is chosen for each method on the validation problems, with a seed of its own.
+    Args:
+        split: The model.
+        sets: Problems for training, validation and test; validation chooses each method's rate, with a seed of its own.
+        rates: To choose from.
+        seeds: How many, from 0 on.
 
     Returns:
         The held-out loss before training, and the methods.
     """
+    training, validation, test = sets
     results = {}
     for name, config in configs().items():
 
