@@ -191,12 +191,15 @@ def test_a_merged_weight_of_ones_own_comes_back_after_switching_off_and_on() -> 
     assert not torch.equal(layer.weight, merged)  # the given weight is gone with the unmerge
 
 
-def test_what_is_merged_while_switched_off_joins_what_was_merged_before() -> None:
+@pytest.mark.parametrize("runs", [False, True])
+def test_what_is_merged_while_switched_off_joins_what_was_merged_before(runs: bool) -> None:
     model = adapted(forward_mode="static")
     model.add_adapter("b", config(forward_mode="static"))
     model.merge_adapter(["default"])
     with model.disable_adapter():
         model.merge_adapter(["b"])
+        if runs:
+            model(inputs())
     assert sorted(layers(model)[0].merged_adapters) == ["b", "default"]
 
 

@@ -318,7 +318,9 @@ class AuroraLayer(BaseTunerLayer):
                 self._set_merged(self._deltas(here), safe_merge=False)
 
     def _set_merge_aside(self) -> None:
-        self._set_aside = (list(self.active_adapters), self.merged_adapters)
+        before = [] if self._set_aside is None else self._set_aside[1]
+        merged = [*before, *(name for name in self.merged_adapters if name not in before)]
+        self._set_aside = (list(self.active_adapters), merged)
         self._restore()
 
 
