@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import pandas as pd
 import pytest
 
 from boom_bench.data import Series
+
+# Where the tests' launcher was started by `uv run`, Ray would start its workers by that launcher's command line.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 
 def wave(variates: int, length: int, period: int, seed: int = 0) -> np.ndarray[Any, Any]:
