@@ -203,13 +203,6 @@ def test_what_is_merged_while_switched_off_joins_what_was_merged_before(runs: bo
     assert sorted(layers(model)[0].merged_adapters) == ["b", "default"]
 
 
-def test_an_unknown_adapter_is_not_merged_in_silence() -> None:
-    model = adapted(forward_mode="static")
-    for call in (model.merge_adapter, model.merge_and_unload):
-        with pytest.raises(ValueError, match="no adapter 'typo' to merge, only default"):
-            call(adapter_names=["typo"])
-
-
 def test_a_static_adapter_becomes_lora_of_the_same_rank() -> None:
     model = adapted(forward_mode="static")
     lora_config, tensors = convert_to_lora(model, rank=2)

@@ -1,4 +1,4 @@
-"""AuroRA behaves as a method of peft's own: the shared suite."""
+"""AuroRA behaves as a method of peft's own: the shared suites."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import torch
 
-from lora_anl import AuroraConfig
-from nips_common.testing.peft_suite import PeftSuite
+from lora_anl import AuroraConfig, AuroraModel
+from nips_common.testing.plugin_suite import PluginSuite
 
 
-class TestAurora(PeftSuite):
-    config_class, prefix, plugin = AuroraConfig, "aurora_", "lora_anl"
+class TestAurora(PluginSuite):
+    config_class, model_class, prefix, plugin = AuroraConfig, AuroraModel, "aurora_", "lora_anl"
     merging: ClassVar[dict[str, Any]] = {"forward_mode": "static"}
     bias_only = "aurora_only"
     # B is 0 at the start, and nothing in front of it learns before it has moved

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import peft
@@ -91,30 +88,6 @@ def test_signatures_are_these(name: str, signature: str) -> None:
     found = inspect.signature(getattr(lora_anl, name))
     parameters = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in found.parameters.values()]
     assert str(inspect.Signature(parameters)) == signature
-
-
-def test_importing_it_registers_the_method() -> None:
-    member = peft.PeftType("AURORA")
-    assert peft.mapping.PEFT_TYPE_TO_CONFIG_MAPPING[member] is lora_anl.AuroraConfig
-    assert peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING[member] is lora_anl.AuroraModel
-    assert peft.mapping.PEFT_TYPE_TO_PREFIX_MAPPING[member] == lora_anl.AuroraModel.prefix == "aurora_"
-    assert member not in peft.mapping.PEFT_TYPE_TO_MIXED_MODEL_MAPPING
-
-
-def test_it_can_be_imported_once_more() -> None:
-    try:
-        importlib.reload(importlib.import_module("lora_anl.model"))
-        assert peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING["AURORA"].__name__ == "AuroraModel"
-    finally:
-        peft.mapping.PEFT_TYPE_TO_TUNER_MAPPING["AURORA"] = lora_anl.AuroraModel
-
-
-@pytest.mark.slow
-def test_without_the_import_a_checkpoint_is_an_unknown_type(tmp_path: Path) -> None:
-    lora_anl.AuroraConfig(target_modules=["lin0"]).save_pretrained(tmp_path)
-    program = f"from peft import PeftConfig; PeftConfig.from_pretrained({str(tmp_path)!r})"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert run.stderr.strip().splitlines()[-1] == "KeyError: 'AURORA'"
 
 
 def test_the_version_is_the_newest_of_the_changelog() -> None:

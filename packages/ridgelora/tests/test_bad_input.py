@@ -106,44 +106,8 @@ class Net(nn.Module):
         self.part = module
 
 
-@pytest.mark.parametrize(
-    ("module", "type_name"),
-    [
-        (nn.Embedding(4, 4), "Embedding"),
-        (nn.Conv1d(4, 4, 1), "Conv1d"),
-        (nn.Conv2d(4, 4, 1), "Conv2d"),
-        (nn.MultiheadAttention(4, 2), "MultiheadAttention"),
-        (nn.Bilinear(4, 4, 4), "Bilinear"),
-        (nn.LayerNorm(4), "LayerNorm"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_a_target_of_another_type_is_named_with_its_type(module: nn.Module, type_name: str) -> None:
-    net = Net(module)
-    with pytest.raises(TypeError) as caught:
-        get_peft_model(net, RidgeLoraConfig(target_modules=["part"]))
-    assert "'part'" in str(caught.value)
-    assert type_name in str(caught.value)
-    assert "torch.nn.Linear" in str(caught.value)
-    assert net.part is module
-
-
 def test_a_config_that_was_changed_is_checked_when_a_layer_is_adapted() -> None:
     config = RidgeLoraConfig(target_modules=["part"])
     config.connection = "serial"  # type: ignore[assignment]
     with pytest.raises(ValueError, match=r"connection must be one of series, parallel; got 'serial'"):
         get_peft_model(Net(nn.Linear(4, 4)), config)
-
-
-@pytest.mark.parametrize("module", [nn.LazyLinear(3), nn.Linear(4, 0)], ids=["lazy", "no outputs"])
-def test_a_layer_without_inputs_or_outputs_is_refused(module: nn.Module) -> None:
-    with pytest.raises(
-        ValueError, match=r"must have inputs and outputs to adapt, got in_features=\d and out_features=\d"
-    ):
-        get_peft_model(Net(module), RidgeLoraConfig(r=1, target_modules=["part"]))
-
-
-def test_adapters_mixed_within_a_batch_are_refused() -> None:
-    model = get_peft_model(nn.Sequential(nn.Linear(4, 4)), RidgeLoraConfig(r=2, target_modules=["0"]))
-    with pytest.raises(ValueError, match=r"adapter_names was given.*set_adapter"):
-        model(torch.zeros(1, 4), adapter_names=["default"])

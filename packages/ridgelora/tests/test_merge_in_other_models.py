@@ -104,14 +104,6 @@ def test_weights_that_accelerate_keeps_elsewhere_are_loaded(options: dict[str, A
     torch.testing.assert_close(PLAIN.output(merged), expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def test_an_unknown_adapter_is_not_merged_in_silence() -> None:
-    model = adapted()
-    for call in (model.merge_adapter, model.merge_and_unload):
-        with pytest.raises(ValueError, match="no adapter 'typo' to merge, only default"):
-            call(adapter_names=["typo"])
-    assert not layers(model)[0].merged
-
-
 @pytest.mark.parametrize("run_between", [False, True])
 def test_what_is_merged_while_switched_off_joins_what_was_merged_before(run_between: bool) -> None:
     model = adapted()

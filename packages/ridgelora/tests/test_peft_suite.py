@@ -1,4 +1,4 @@
-"""RidgeLoRA behaves as a method of peft's own: the shared suite."""
+"""RidgeLoRA behaves as a method of peft's own: the shared suites."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from nips_common.testing.peft_suite import PeftSuite
-from ridgelora import RidgeLoraConfig
+from nips_common.testing.plugin_suite import PluginSuite
+from ridgelora import RidgeLoraConfig, RidgeLoraModel
 
 
-class TestRidgeLora(PeftSuite):
-    config_class, prefix, plugin = RidgeLoraConfig, "ridgelora_", "ridgelora"
+class TestRidgeLora(PluginSuite):
+    config_class, model_class, prefix, plugin = RidgeLoraConfig, RidgeLoraModel, "ridgelora_", "ridgelora"
     options: ClassVar[dict[str, Any]] = {"r": 4}
     random: ClassVar[dict[str, Any]] = {"init_weights": "gaussian"}
     bias_only = "ridgelora_only"
