@@ -219,3 +219,16 @@ def test_another_number_of_coordinates_is_refused(mode: str, width: int) -> None
     layer = AdaptiveNonlinearLayer(2, use_fixed=False, spline_mode=mode)
     with pytest.raises(ValueError, match=rf"rank=2 coordinates in its last dimension, got \(4, {width}\)"):
         layer(torch.zeros(4, width))
+
+
+@pytest.mark.parametrize(("width", "least"), [(32, 0.5), (4096, 1.5)])
+def test_on_columns_it_is_another_function_and_more_so_in_a_wide_layer(width: int, least: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    differences = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        layer, down = AdaptiveNonlinearLayer(2), torch.randn(2, width, generator=generator) / width**0.5
+        x = torch.randn(256, width, generator=generator)
+        dynamic, static = layer(x @ down.T), x @ layer(down.T)
+        differences.append(float((dynamic - static).norm() / dynamic.norm()))
+    assert sorted(differences)[2] > least
