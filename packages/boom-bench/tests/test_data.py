@@ -184,6 +184,10 @@ def test_columns_that_are_not_there_or_hold_no_numbers_are_named() -> None:
         from_dataframe(FRAME, target_columns=["cpu", "name"])
     with pytest.raises(ValueError, match="no numeric column beside"):
         from_dataframe(FRAME[["item_id", "timestamp", "name"]])
+    with pytest.raises(ValueError, match="two columns are called 'cpu'"):
+        from_dataframe(pd.concat([FRAME, FRAME[["cpu"]]], axis=1))
+    with pytest.raises(ValueError, match="name a column twice: cpu, cpu"):
+        from_dataframe(FRAME, target_columns=["cpu", "cpu"])
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
@@ -255,6 +259,9 @@ def test_a_series_refuses_what_it_cannot_be() -> None:
         assert words in str(caught.value)
     with pytest.raises(ValueError, match="frequency must be a multiple of"):
         Series("x", start, "fortnight", np.zeros(3))
+    for name in ("", "two\nlines", "two\rlines", "end\n"):
+        with pytest.raises(ValueError, match="item_id must be a string of one line"):
+            Series(name, start, "h", np.zeros(3))
 
 
 def test_the_shipped_facts_are_the_published_ones() -> None:

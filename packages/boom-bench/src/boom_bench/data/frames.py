@@ -43,9 +43,13 @@ def from_dataframe(
     if not isinstance(df, pd.DataFrame):
         raise ValueError(f"expected a pandas DataFrame, got {type(df).__name__}")
     keys = [column for column in (id_column, timestamp_column) if column is not None]
+    if len(doubled := df.columns[df.columns.duplicated()]):
+        raise ValueError(f"two columns are called {doubled[0]!r}")
     targets = list(target_columns) if target_columns is not None else _numeric(df, keys)
     if absent := [column for column in [*keys, *targets] if column not in df.columns]:
         raise ValueError(f"no column {absent[0]!r}; there are {', '.join(map(str, df.columns))}")
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"target_columns name a column twice: {', '.join(map(str, targets))}")
     if not targets:
         raise ValueError(f"no numeric column beside {', '.join(keys)}; there are {', '.join(map(str, df.columns))}")
     for column in targets:
