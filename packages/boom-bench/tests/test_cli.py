@@ -159,6 +159,7 @@ def test_describe_tells_of_a_file_and_of_boom(
         (["leaderboard", "--format", "pdf"], ["text, md, csv, html", "'pdf'"]),
         (["leaderboard", "--tie", "last"], ["average, first, min"]),
         (["leaderboard", "--tie", "first", "--order", "toto"], ["order must name every model once"]),
+        (["leaderboard", "--tie", "min", "--order", "toto"], ["--order goes with --tie first", "'min'"]),
         (["leaderboard", "--baseline", "mine"], ["no results of the model 'mine'"]),
         (["leaderboard", "--models", "mine"], ["'mine'"]),
         (["leaderboard", "--invalid", "zero"], ["column_mean, worst, drop"]),

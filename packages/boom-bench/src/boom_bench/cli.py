@@ -142,6 +142,8 @@ def leaderboard_command(
     known = _properties(properties)
     found = _read(results, _names(models), with_published, boomlet)
     ties: Any = tie or ("first" if results is None else "average")
+    if order is not None and ties != "first":
+        raise ValueError(f"--order goes with --tie first, ties are {ties!r} here")
     options: dict[str, Any] = {"baseline": baseline, "invalid": invalid}
     table = leaderboard(found, tie=ties, order=_names(order), **options)
     if told := [f"{model} {count}" for model, count in table.attrs["imputed"].items() if count]:
