@@ -159,10 +159,16 @@ def test_describe_tells_of_a_file_and_of_boom(
         (["leaderboard", "--format", "pdf"], ["text, md, csv, html", "'pdf'"]),
         (["leaderboard", "--tie", "last"], ["average, first, min"]),
         (["leaderboard", "--tie", "first", "--order", "toto"], ["order must name every model once"]),
+        (["leaderboard", "--tie", "min", "--order", "toto"], ["--order goes with --tie first", "'min'"]),
         (["leaderboard", "--baseline", "mine"], ["no results of the model 'mine'"]),
         (["leaderboard", "--models", "mine"], ["'mine'"]),
         (["leaderboard", "--invalid", "zero"], ["column_mean, worst, drop"]),
         (["breakdown", "--by", "colour"], ["term, type, domain, frequency, full_benchmark", "'colour'"]),
+        (["breakdown", "--by", ","], ["by must hold one of term, type"]),
+        (
+            ["run", "--model", "os:path", "--out", "m", "--data", "nowhere"],
+            ["--model os:path", "module cannot be called"],
+        ),
         (["run", "--model", "naive", "--out", "m", "--data", "nowhere"], ["nowhere: no such data"]),
         (["run", "--model", "magic", "--out", "m", "--data", "nowhere"], ["seasonal-naive", "'magic'"]),
         (["run", "--model", "naive", "--out", "m"], ["environment variable BOOM"]),
@@ -196,3 +202,47 @@ def test_horizons_that_do_not_fit_and_unknown_windows_are_named(
     arguments.append("--restart")
     assert call(*arguments, "--horizon", 24, "--show", "web/Medium/long") == 2
     assert "--show web/Medium/long: no such configuration" in capsys.readouterr().err
+
+
+def test_hosts_with_ports_and_markup_in_their_names_can_be_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = pd.date_range("2024-01-01", periods=400, freq="h")
+    values = np.random.default_rng(0).normal(5, 1, 400)
+    frames = [pd.DataFrame({"item_id": name, "timestamp": times, "cpu": values}) for name in ("web:8080", "<b>&'\"")]
+    pd.concat(frames).to_csv(tmp_path / "m.csv", index=False)
+    shown = ["--show", "web:8080/Medium/short", "--show", "<b>&'\"/Medium/short:0"]
+    out = tmp_path / "r" / "seasonalnaive"
+    assert call("run", "--model", "seasonal-naive", "--data", tmp_path / "m.csv", "--out", out, *shown) == 0
+    assert call("leaderboard", tmp_path / "r", "--format", "html", "-o", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "seasonalnaive: web:8080/Medium/short, window 0" in page
+    assert "seasonalnaive: &lt;b&gt;&amp;&#x27;&quot;/Medium/short, window 0" in page
+    assert "<b>" not in page
+    capsys.readouterr()
+
+
+def test_data_that_is_all_degenerate_has_a_table_and_a_page_and_no_breakdown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = pd.date_range("2024-01-01", periods=400, freq="h")
+    pd.DataFrame({"timestamp": times, "cpu": 0.0}).to_csv(tmp_path / "idle.csv", index=False)
+    results = tmp_path / "r"
+    out = results / "seasonalnaive"
+    assert call("run", "--model", "seasonal-naive", "--data", tmp_path / "idle.csv", "--out", out) == 0
+    capsys.readouterr()
+    assert call("leaderboard", results, "--intervals", "--format", "csv") == 0
+    assert lines(capsys) == ["model,eval_metrics/MAE[0.5]-1-unscaled", "seasonalnaive,0.0"]
+    assert call("leaderboard", results, "--format", "html", "-o", tmp_path / "page.html") == 0
+    assert "seasonalnaive" in (tmp_path / "page.html").read_text()
+    assert call("breakdown", results) == 2
+    assert "all series are degenerate" in capsys.readouterr().err
+
+
+def test_a_collection_without_series_cannot_be_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pyarrow, ipc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.ipc")
+    schema = pyarrow.schema([("start", pyarrow.timestamp("s")), ("freq", pyarrow.string())])
+    with ipc.new_stream(str(tmp_path / "none.arrow"), schema):
+        pass
+    assert call("describe", tmp_path / "none.arrow") == 2
+    assert "none.arrow: holds no series" in capsys.readouterr().err

@@ -177,6 +177,19 @@ def test_rows_that_are_no_series_are_named(change: dict[str, list[Any]], words: 
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
+def test_a_wrong_date_among_seconds_is_named_and_fills_no_memory() -> None:
+    times = ["1970-01-01", *pd.date_range("2024-01-01", periods=5, freq="s").astype(str)]
+    frame = pd.DataFrame({"item_id": "a", "timestamp": pd.to_datetime(times, format="ISO8601"), "cpu": 1.0})
+    with pytest.raises(ValueError, match=r"^a: 6 timestamps from 1970-01-01 .* grid of 1704067205 steps of s"):
+        list(from_dataframe(frame))
+
+
+def test_an_id_column_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "m.csv", index=False)
+    with pytest.raises(ValueError, match=r"m\.csv: no column 'hots'; there are item_id"):
+        list(read_table(tmp_path / "m.csv", id_column="hots"))
+
+
 def test_columns_that_are_not_there_or_hold_no_numbers_are_named() -> None:
     with pytest.raises(ValueError, match="no column 'when'; there are item_id, timestamp"):
         from_dataframe(FRAME, timestamp_column="when")
@@ -184,6 +197,10 @@ def test_columns_that_are_not_there_or_hold_no_numbers_are_named() -> None:
         from_dataframe(FRAME, target_columns=["cpu", "name"])
     with pytest.raises(ValueError, match="no numeric column beside"):
         from_dataframe(FRAME[["item_id", "timestamp", "name"]])
+    with pytest.raises(ValueError, match="two columns are called 'cpu'"):
+        from_dataframe(pd.concat([FRAME, FRAME[["cpu"]]], axis=1))
+    with pytest.raises(ValueError, match="name a column twice: cpu, cpu"):
+        from_dataframe(FRAME, target_columns=["cpu", "cpu"])
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".parquet"])
@@ -255,6 +272,9 @@ def test_a_series_refuses_what_it_cannot_be() -> None:
         assert words in str(caught.value)
     with pytest.raises(ValueError, match="frequency must be a multiple of"):
         Series("x", start, "fortnight", np.zeros(3))
+    for name in ("", "two\nlines", "two\rlines", "end\n"):
+        with pytest.raises(ValueError, match="item_id must be a string of one line"):
+            Series(name, start, "h", np.zeros(3))
 
 
 def test_the_shipped_facts_are_the_published_ones() -> None:

@@ -37,3 +37,19 @@ def test_all_metrics_equal_those_of_gluonts(kind: str, missing: bool, variates: 
     result = evaluate([w.label for w in windows], forecasts, [w.input for w in windows], seasonality=6)
     for name in NAMES:
         assert result[name] == pytest.approx(expected[name], rel=1e-6), name
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # in gluonts
+def test_infinite_samples_score_as_in_gluonts() -> None:
+    draw = np.random.default_rng(1)
+    task = Task(None, "short", 8, 2, 6)
+    series = [draw.normal(3, 2, (2, 80))]
+    windows = list(split(series[0], task))
+    forecasts: list[Any] = [draw.normal(3, 2, (21, 2, 8)) for _ in windows]
+    for one in forecasts:
+        one[:, 0, 3] = np.inf
+    expected = gluonts_metrics(series, forecasts, task)
+    result = evaluate([w.label for w in windows], forecasts, [w.input for w in windows], seasonality=6)
+    assert np.isinf(result["MAE[0.5]"])
+    for name in NAMES:
+        assert result[name] == pytest.approx(expected[name], rel=1e-6), name

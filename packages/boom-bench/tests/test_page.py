@@ -105,6 +105,16 @@ def test_windows_are_kept_beside_the_results_and_read_back(hourly: Series, tmp_p
     (tmp_path / "mine" / "windows.json").write_text("[]")
     with pytest.raises(ValueError, match=r"windows\.json: not a file of kept windows"):
         read_windows(tmp_path, ["mine"])
+    damaged = [
+        {},
+        {**shown[0], "history": ["up"]},
+        {**shown[0], "quantiles": {"0.5": [1.0]}},
+        {**shown[0], "label": [1.0]},
+    ]
+    for window in damaged:
+        write_windows(tmp_path / "mine", [window])
+        with pytest.raises(ValueError, match=r"windows\.json: not a file of kept windows"):
+            read_windows(tmp_path, ["mine"])
     with pytest.raises(ValueError, match="has 2 windows, got 2"):
         show_window(SeasonalNaive(), Scoring("mine"), make_task(hourly, "short"), 2)
 

@@ -84,6 +84,9 @@ def test_missing_files_and_columns_are_named(tmp_path: Path) -> None:
     (tmp_path / "a" / "all_results.csv").write_text("dataset,x\na/Short/short,1\n")
     with pytest.raises(ValueError, match=r"line 1: lacks the column 'eval_metrics/MASE"):
         load_results(tmp_path)
+    write(tmp_path, "a", [])
+    with pytest.raises(ValueError, match=r"a.all_results\.csv: holds no result yet"):
+        load_results(tmp_path)
     (tmp_path / "a" / "all_results.csv").write_text("")
     with pytest.raises(ValueError, match="is empty"):
         load_results(tmp_path)

@@ -226,6 +226,45 @@ def test_arguments_out_of_range_are_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_forecaster_that_works_in_place_changes_no_series(tasks: list[Task], tmp_path: Path) -> None:
+    def in_place(context: Any, horizon: int, levels: Any) -> Any:
+        assert context.base is None  # nothing leads to what comes after the context
+        found = SeasonalNaive(24)(context, horizon, levels)
+        context[:] = 0
+        return found
+
+    before = [task.series.target.copy() for task in tasks if task.series is not None]
+    rows = run_benchmark(in_place, tasks, tmp_path / "m" / "all_results.csv")
+    clean = run_benchmark(SeasonalNaive(24), tasks, tmp_path / "n" / "all_results.csv")
+    pd.testing.assert_frame_equal(rows.drop(columns="model"), clean.drop(columns="model"))
+    for task, target in zip(tasks, before, strict=True):
+        assert task.series is not None
+        np.testing.assert_array_equal(task.series.target, target)
+
+
+def test_infinite_forecasts_are_told_with_their_configuration(
+    hourly: Series, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def far(context: Any, horizon: int, levels: Any) -> Any:
+        found = Naive()(context, horizon, levels)
+        found["quantiles"][:, :, 0] = np.inf
+        return found
+
+    with caplog.at_level(logging.WARNING, "boom_bench"):
+        rows = run_benchmark(far, [make_task(hourly, "short")], tmp_path / "m" / "all_results.csv")
+    assert np.isinf(rows[[MAE, CRPS]]).all(axis=None)
+    assert np.isfinite(rows[MASE]).all()
+    assert f"{hourly.item_id}/Medium/short: infinite forecasts" in caplog.text
+
+
+@pytest.mark.parametrize("values", [np.full((5, 2, 48), "1"), np.full((5, 2, 48), 1j), [[[None] * 48] * 2] * 5])
+def test_forecasts_that_are_no_numbers_name_their_configuration(values: Any, hourly: Series, tmp_path: Path) -> None:
+    task = make_task(hourly, "short")
+    for forecast in (values, {"quantiles": values}):
+        with pytest.raises(ValueError, match=f"^{task.name}: forecast 0"):
+            run_benchmark(lambda *_, found=forecast: found, [task], tmp_path / "m" / "all_results.csv")
+
+
 def test_two_tasks_of_one_name_are_refused(tasks: list[Task], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"two tasks are called '{tasks[0].name}'"):
         run_benchmark(Naive(), [tasks[0], tasks[0]], tmp_path / "m" / "r.csv")

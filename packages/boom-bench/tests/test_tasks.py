@@ -88,3 +88,10 @@ def test_a_frequency_without_a_horizon_asks_for_one() -> None:
         make_task(series, "short")
     task = make_task(series, "short", horizon=4)
     assert (task.horizon, task.windows, task.seasonality, task.name) == (4, 1, 4, "sales/Long/short")
+
+
+def test_a_season_of_ones_own_is_taken_and_one_of_nothing_refused() -> None:
+    series = Series("mine", pd.Period("2024-01-01", "h"), "h", np.zeros(600))
+    assert make_task(series, "short", season=168).seasonality == 168
+    with pytest.raises(ValueError, match="seasonality must be a whole number of at least 1, got 0"):
+        make_task(series, "short", season=0)

@@ -142,13 +142,16 @@ def leaderboard_command(
     known = _properties(properties)
     found = _read(results, _names(models), with_published, boomlet)
     ties: Any = tie or ("first" if results is None else "average")
+    if order is not None and ties != "first":
+        raise ValueError(f"--order goes with --tie first, ties are {ties!r} here")
     options: dict[str, Any] = {"baseline": baseline, "invalid": invalid}
     table = leaderboard(found, tie=ties, order=_names(order), **options)
     if told := [f"{model} {count}" for model, count in table.attrs["imputed"].items() if count]:
         log.info("NaN and infinite values (%s): %s", invalid, ", ".join(told))
-    spread = _intervals(found, **options) if intervals or form == "html" else None
+    scaled = any(column.endswith("-scaled") for column in table)  # without, all series are degenerate
+    spread = _intervals(found, **options) if scaled and (intervals or form == "html") else None
     if form == "html":
-        tables = breakdown(found, by=_groupings(found, known), properties=known, **options)
+        tables = breakdown(found, by=_groupings(found, known), properties=known, **options) if scaled else {}
         shown = [] if results is None else read_windows(results, found["model"].unique())
         _write(
             to_html(table, breakdowns=tables, intervals=spread, windows=shown, note=_note(table, baseline, ties)),
@@ -209,6 +212,8 @@ def describe_command(
     options: dict[str, Any] = {"id_column": id_column, "timestamp_column": timestamp}
     series = open_data(data, target_columns=_names(targets), freq=freq, **options)
     table = describe(series, horizon=horizon)
+    if table.empty:
+        raise ValueError(f"{data}: holds no series")
     if form == "text":
         flat = [str(name) for name in table.index[table["degenerate"].eq(True)]]
         text = f"{table.to_string()}\n\n{len(table)} series, degenerate: {', '.join(flat) or 'none'}\n"

@@ -96,16 +96,16 @@ def read_forecast(
         or None.
 
     Raises:
-        ValueError: another shape, another horizon, other variates, or neither kind.
+        ValueError: another shape, another horizon, other variates, no real numbers, or neither kind.
     """
     if isinstance(forecast, Mapping):
         if "quantiles" not in forecast or set(forecast) - {"quantiles", "mean"}:
             raise ValueError(f'{what} must hold "quantiles" and may hold "mean", got {sorted(forecast)}')
-        quantiles = np.asarray(forecast["quantiles"])
+        quantiles = _numbers(forecast["quantiles"], f"{what}: quantiles")
         _check_shape(quantiles, (len(levels), *shape), f"{what}: quantiles")
         mean = forecast.get("mean")
         if mean is not None:
-            mean = np.asarray(mean)
+            mean = _numbers(mean, f"{what}: mean")
             _check_shape(mean, shape, f"{what}: mean")
         return quantiles, mean
     samples = np.asarray(forecast)
@@ -114,11 +114,19 @@ def read_forecast(
             f"{what} must be samples (samples, variates, horizon) or a dict with quantiles, "
             f"got {type(forecast).__name__} of shape {samples.shape}"
         )
+    _numbers(samples, f"{what}: samples")
     _check_shape(samples, (len(samples), *shape), f"{what}: samples")
     # NaN sorts to the end, behind the largest order statistic that is looked at: ask for it here.
     if holds_nan(samples):
         raise ValueError(f"{what} holds NaN")
     return from_samples(samples, [*levels, LEFT, 0.5, RIGHT]), samples.mean(0, dtype=np.float64)
+
+
+def _numbers(values: Any, what: str) -> Array:
+    found = np.asarray(values)
+    if found.dtype.kind in "OSUcMm":
+        raise ValueError(f"{what} must hold real numbers, got {found.dtype}")
+    return found
 
 
 def _check_shape(found: Array, wanted: tuple[int, ...], what: str) -> None:

@@ -98,6 +98,7 @@ class Evaluator:
         self._levels = levels
         return self
 
+    @np.errstate(invalid="ignore")  # differences of infinite quantiles; the metrics tell of them
     def _score(self, block: list[Instance], levels: tuple[float, ...]) -> Array:
         labels = stack_arrays([one.labels for one in block])
         valid = np.isfinite(labels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -126,8 +127,9 @@ def _keep(named: Sequence[str], tasks: Iterable[Task], forecaster: Forecaster, s
     """Forecasts the chosen windows once more and keeps them for the page."""
     wanted: dict[str, int] = {}
     for text in named:
-        name, colon, index = text.rpartition(":")
-        wanted[name if colon and index.lstrip("-").isdigit() else text] = int(index) if colon and name else -1
+        indexed = re.fullmatch(r"(.+):(-?\d+)", text)  # names may hold colons too, such as web:8080/Medium/short
+        name, index = (indexed[1], int(indexed[2])) if indexed else (text, -1)
+        wanted[name] = index
     kept, seen = [], set()
     for task in tasks:
         if task.name in wanted:
@@ -185,7 +187,10 @@ def command(
         return
     options = ModelOptions(checkpoint, device, samples, samples_per_batch, batch_size)
     named = NamedForecaster(model, options)
-    named.load()  # before any work
+    try:
+        named.load()  # before any work
+    except TypeError as error:  # an object that cannot be called, a class that wants other arguments
+        raise ValueError(f"--model {model}: {error}") from error
     rows = run_benchmark(
         named,
         tasks(),

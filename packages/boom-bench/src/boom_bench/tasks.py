@@ -117,7 +117,8 @@ def make_task(series: Series, term: str, *, horizon: int | None = None, season: 
         steps = prediction_length(series.freq, term) if horizon is None else check_whole("horizon", horizon)
     except ValueError as error:
         raise ValueError(f"{series.item_id}: {error}") from None
-    task = Task(series, term, steps, num_windows(series.length, steps), season or seasonality(series.freq))
+    season_steps = seasonality(series.freq) if season is None else season
+    task = Task(series, term, steps, num_windows(series.length, steps), season_steps)
     check_fit(series.length, task)
     return task
 

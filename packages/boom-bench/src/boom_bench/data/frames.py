@@ -14,13 +14,15 @@ from boom_bench.data.series import Series
 from boom_bench.frequencies import Frequency, parse_frequency
 from nips_common.runtime import require
 
+ID_COLUMN = "item_id"
+MOST_STEPS = 1000  # of a grid, for each timestamp that is there
 _SECONDS = {"D": 86400, "H": 3600, "T": 60, "S": 1}
 
 
 def from_dataframe(
     df: pd.DataFrame,
     *,
-    id_column: str | None = "item_id",
+    id_column: str | None = ID_COLUMN,
     timestamp_column: str = "timestamp",
     target_columns: Sequence[str] | None = None,
     freq: str | None = None,
@@ -38,14 +40,18 @@ def from_dataframe(
 
     Raises:
         ValueError: an absent or non-numeric column, a timestamp that cannot be read, two rows of one series and
-            timestamp, timestamps off the grid; names column, series and value.
+            timestamp, timestamps off the grid or very few on it; names column, series and value.
     """
     if not isinstance(df, pd.DataFrame):
         raise ValueError(f"expected a pandas DataFrame, got {type(df).__name__}")
     keys = [column for column in (id_column, timestamp_column) if column is not None]
+    if len(doubled := df.columns[df.columns.duplicated()]):
+        raise ValueError(f"two columns are called {doubled[0]!r}")
     targets = list(target_columns) if target_columns is not None else _numeric(df, keys)
     if absent := [column for column in [*keys, *targets] if column not in df.columns]:
         raise ValueError(f"no column {absent[0]!r}; there are {', '.join(map(str, df.columns))}")
+    if len(set(targets)) < len(targets):
+        raise ValueError(f"target_columns name a column twice: {', '.join(map(str, targets))}")
     if not targets:
         raise ValueError(f"no numeric column beside {', '.join(keys)}; there are {', '.join(map(str, df.columns))}")
     for column in targets:
@@ -68,7 +74,7 @@ def _numeric(df: pd.DataFrame, keys: Sequence[str]) -> list[str]:
 def _times(column: Any, name: str) -> Any:
     if column.dtype.kind in "fiub":
         raise ValueError(
-            f"column {name!r} holds numbers ({column.iloc[0]!r} in row 0), whose unit is unknown: give dates, "
+            f"column {name!r} holds numbers ({column.iloc[0]} in row 0), whose unit is unknown: give dates, "
             "as pandas.to_datetime(..., unit=...) makes them"
         )
     with warnings.catch_warnings():
@@ -100,11 +106,17 @@ def _one(name: str, times: Any, values: np.ndarray[Any, Any], freq: str | None) 
     periods = pd.PeriodIndex(times, freq=parse_frequency(found).period)
     steps = np.asarray(periods.asi8 - periods.asi8[0])  # in units of the frequency without its multiple
     multiple = parse_frequency(found).multiple
+    length = int(steps[-1]) // multiple + 1
+    if length > MOST_STEPS * len(times):  # a wrong date in a file of seconds would fill the memory
+        raise ValueError(
+            f"{len(times)} timestamps from {times[0]} to {times[-1]} stand on a grid of {length} steps of {found}: "
+            "one of them, or the frequency, is wrong"
+        )
     off = _off_grid(times, found)
     if (steps % multiple).any() or off.any() or len(np.unique(steps)) < len(steps):
         odd = times[int(np.flatnonzero((steps % multiple != 0) | off | (np.diff(steps, prepend=-1) == 0))[0])]
         raise ValueError(f"{odd} is off the grid of {found} that begins at {times[0]}")
-    target = np.full((values.shape[1], int(steps[-1]) // multiple + 1), np.nan)
+    target = np.full((values.shape[1], length), np.nan)
     target[:, steps // multiple] = values.T
     return Series(name, cast(pd.Period, periods[0]), found, target)
 
@@ -145,7 +157,7 @@ def _commonest(values: np.ndarray[Any, Any]) -> Any:
 def read_table(path: str | Path, **options: Any) -> Iterator[Series]:
     """Series from a CSV or Parquet file; arguments and errors as for `from_dataframe`.
 
-    A file without the id column is one series, named after the file.
+    A file without the column item_id is one series, named after the file, unless another id column is asked for.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -167,8 +179,8 @@ def read_table(path: str | Path, **options: Any) -> Iterator[Series]:
         frame = read(place)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{place}: cannot be read ({' '.join(str(error).split())})") from error
-    column = options.pop("id_column", "item_id")
-    if column is not None and column not in frame.columns:
+    column = options.pop("id_column", ID_COLUMN)
+    if column == ID_COLUMN and column not in frame.columns:  # another name was asked for, and must be there
         column = None
     try:
         for series in from_dataframe(frame, id_column=column, **options):

@@ -17,13 +17,14 @@ class Series:
     """A series of one or more variates on a regular grid of time.
 
     Args:
-        item_id: its name, not empty; results are filed under it.
+        item_id: its name, one line, not empty; results are filed under it.
         start: pandas Period of the first point, or what `pandas.Timestamp` takes.
         freq: its frequency, by its old or new pandas name.
         target: (V, T) or (T,) numbers; NaN = missing.
 
     Raises:
-        ValueError: an empty name, an unknown frequency, a target of another shape or without a point.
+        ValueError: an empty name or one of several lines, an unknown frequency, a target of another shape or without
+            a point.
     """
 
     item_id: str
@@ -32,8 +33,8 @@ class Series:
     target: NDArray[Any]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.item_id, str) or not self.item_id:
-            raise ValueError(f"item_id must be a string that is not empty, got {self.item_id!r}")
+        if not isinstance(self.item_id, str) or self.item_id.splitlines() != [self.item_id]:  # it names lines of files
+            raise ValueError(f"item_id must be a string of one line that is not empty, got {self.item_id!r}")
         try:
             period = parse_frequency(self.freq).period
             start = self.start if isinstance(self.start, pd.Period) else pd.Period(pd.Timestamp(self.start), period)

@@ -48,8 +48,11 @@ def for_task(forecaster: Forecaster, task: Task) -> Forecaster:
 def forecast_window(
     forecaster: Forecaster, window: Window, horizon: int, levels: Sequence[float], context: int
 ) -> Forecast:
-    """The forecast of a window from the last ``context`` points of its history."""
-    history = window.input[:, -context:]
+    """The forecast of a window from a copy of the last ``context`` points of its history.
+
+    A view would let a forecaster that works in place change the series, which later windows and other models see.
+    """
+    history = window.input[:, -context:].copy()
     extra: dict[str, Any] = {}
     if getattr(forecaster, "wants_start", False):
         extra["start"] = None if window.start is None else window.start - history.shape[1]

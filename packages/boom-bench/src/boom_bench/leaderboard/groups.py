@@ -85,13 +85,18 @@ def breakdown(
         For each name of ``by`` a table: index model, columns (metric, group) with the metrics "MASE" and "CRPS".
 
     Raises:
-        ValueError: what `leaderboard` refuses, an unknown grouping, a series without properties (by type and domain).
+        ValueError: what `leaderboard` refuses, an unknown grouping or none, an empty main part, a series without
+            properties (by type and domain).
     """
     names = [by] if isinstance(by, str) else list(by)
+    if not names:
+        raise ValueError(f"by must hold one of {', '.join(GROUPINGS)} at least")
     known = series_properties() if properties is None else properties
     finders = {name: groups_of(name, known) for name in names}
     strict = is_own_data(results) if nan_is_degenerate is None else nan_is_degenerate
     main, _ = split_degenerate(results, baseline=baseline, low_variance=low_variance, nan_is_degenerate=strict)
+    if len(results) and not len(main):
+        raise ValueError("all series are degenerate: the main part, of which a breakdown is, has no configuration")
     matrix = ResultMatrix.of(main, [MASE, CRPS])
     values, keep, _ = impute(matrix, [MASE, CRPS], invalid)
     scaled = {metric: scale(found, matrix.position(baseline)) for metric, found in values.items()}

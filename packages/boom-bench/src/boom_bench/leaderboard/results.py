@@ -27,8 +27,9 @@ def read_results(path: str | Path, model: str) -> pd.DataFrame:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: a missing column, a line with another number of fields, a last line without its end (a truncated
-            file), a name that is no configuration or stands twice, a metric that is no number; names file and line.
+        ValueError: a missing column, no row, a line with another number of fields, a last line without its end (a
+            truncated file), a name that is no configuration or stands twice, a metric that is no number; names file and
+            line.
     """
     file = Path(path)
     if not file.is_file():
@@ -41,6 +42,8 @@ def read_results(path: str | Path, model: str) -> pd.DataFrame:
     if absent := [name for name in REQUIRED if name not in header]:
         raise ValueError(f"{file}, line 1: lacks the column {absent[0]!r}; there are {', '.join(header)}")
     _check_names(lines, header.index("dataset"), file)
+    if not lines:  # a run that has not finished a configuration: without this it would be missing from every table
+        raise ValueError(f"{file}: holds no result yet")
     frame = pd.DataFrame({"model": [model] * len(lines)})
     for position, name in enumerate(header):
         if name != "model":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,11 +63,17 @@ class Scoring:
             )
         except ValueError as error:
             raise ValueError(f"{task.name}: {error}") from error
+        result = evaluator.result()
         if evaluator.crossed:
             tell_once(
                 self.model, f"{task.name}: {evaluator.crossed} quantiles cross; sort_quantiles makes them monotone"
             )
-        metrics = {f"eval_metrics/{name}": value for name, value in evaluator.result().aggregated.items()}
+        if math.isinf(result["MAE[0.5]"]):
+            log.warning(
+                "%s: infinite forecasts: MAE is infinite, and MASE leaves them out as the official evaluation does",
+                task.name,
+            )
+        metrics = {f"eval_metrics/{name}": value for name, value in result.aggregated.items()}
         return {
             "dataset": task.name,
             "model": self.model,

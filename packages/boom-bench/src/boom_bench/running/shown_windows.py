@@ -80,7 +80,21 @@ def read_windows(folder: str | Path, models: Iterable[str]) -> list[dict[str, An
         file = Path(folder) / model / FILE
         if file.is_file():
             try:
-                found += json.loads(file.read_text("utf-8"))["windows"]
+                found += [_checked(window) for window in json.loads(file.read_text("utf-8"))["windows"]]
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{file}: not a file of kept windows ({error})") from None
+                raise ValueError(f"{file}: not a file of kept windows ({type(error).__name__}: {error})") from None
     return found
+
+
+def _checked(window: dict[str, Any]) -> dict[str, Any]:
+    """A window as `show_window` gives it; KeyError, TypeError or ValueError for anything else."""
+    names = {name: window[name] for name in ("model", "dataset", "window", "variate")}
+    lines = {name: np.array(window[name], dtype=float) for name in ("history", "label")}
+    bands = {str(level): np.array(window["quantiles"][str(level)], dtype=float) for level in LEVELS}
+    if (
+        any(line.shape != lines["label"].shape or line.ndim != 1 for line in bands.values())
+        or lines["history"].ndim != 1
+    ):
+        raise ValueError("the quantiles of a window do not fit its label")
+    plain = {level: _plain(line) for level, line in bands.items()}
+    return {**names, **{name: _plain(line) for name, line in lines.items()}, "quantiles": plain}
