@@ -176,6 +176,23 @@ def test_a_yaml_file_that_cannot_be_is_named(tmp_path: Path, text: str, words: s
     assert words in str(caught.value)
 
 
+def test_resuming_a_finished_run_changes_nothing(data: Path, config: Path, tmp_path: Path, capsys: Any) -> None:
+    arguments = ["--model_config", str(config), *flags(data, tmp_path, max_steps=2)]
+    train.run(arguments)
+    printed = capsys.readouterr().out
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    train.run([*arguments, "--resume"])
+    assert capsys.readouterr().out == printed
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    # a run that was killed before its end was told is not finished: it is told again, from the last checkpoint
+    (tmp_path / "metrics.json").unlink()
+    train.run([*arguments, "--resume"])
+    again = json.loads(capsys.readouterr().out)
+    assert again == {**json.loads(printed), "resumed_from": "checkpoint-2"}
+    assert (tmp_path / "model.safetensors").read_bytes() == before[tmp_path / "model.safetensors"][0]
+
+
 def test_a_folder_that_holds_a_run_is_kept(data: Path, config: Path, tmp_path: Path, capsys: Any) -> None:
     arguments = ["--model_config", str(config), *flags(data, tmp_path, max_steps=2)]
     train.run(arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import tempfile
@@ -241,16 +240,3 @@ def _say_split(data: TrainingData) -> None:
         split.context_length,
         len(data.train),
     )
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a run; one that a kill left unfinished is passed over."""
-    numbered = [(path.name.removeprefix("checkpoint-"), path) for path in folder.glob("checkpoint-*")]
-    for _, path in sorted(((int(n), path) for n, path in numbered if n.isdecimal()), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text("utf-8"))  # the Trainer writes it last
-        except (OSError, ValueError):
-            log.warning("%s is not whole, passed over", path)
-        else:
-            return path
-    return None
