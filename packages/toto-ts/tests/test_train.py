@@ -140,6 +140,9 @@ def test_a_killed_run_ends_where_the_whole_one_does(data: Path, config: Path, tm
         (["--model", "x", "--learning_rate", "fast"], "invalid float value: 'fast'"),
         (["--model", "x", "--learning_rat", "1"], "unknown arguments: --learning_rat 1"),
         (["--model", "x", "--resume", "True", "--overwrite", "True"], "exclude each other"),
+        (["--trainer_options", '{"max_step": 2}'], "unexpected keyword argument 'max_step'"),
+        (["--trainer_options", '{"per_device_train_batch_size": 2}'], "give train_batch_size instead of per_device"),
+        (["--trainer_options", "[2]"], "trainer_options must be a JSON object"),
         (["nothing.yaml"], "nothing.yaml: no such file"),
         (["--config"], "--config must be followed by a YAML file"),
         (["--model", "x", "--target_columns", "gpu"], "lacks the columns ['gpu']"),
@@ -154,6 +157,9 @@ def test_a_mistake_is_told_before_anything_is_written(
     given = (
         [*changes, *flags(data, Path("run"))] if changes == ["nothing.yaml"] else [*flags(data, Path("run")), *changes]
     )
+    if changes[:1] == ["--trainer_options"]:  # found out after the model is read
+        training_runs.model().save_pretrained(data.parent / "start")
+        given += ["--model", str(data.parent / "start")]
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         train.run(["--config"] if changes == ["--config"] else given)
     assert words in str(caught.value)

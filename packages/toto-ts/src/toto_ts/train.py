@@ -30,7 +30,7 @@ from toto_ts.model import Toto
 from toto_ts.plots import plot_loss
 from toto_ts.resume import METRICS, finished_report, last_checkpoint
 from toto_ts.series_files import SeriesColumns, read_series_files
-from toto_ts.trainer import run_training
+from toto_ts.trainer import run_training, training_arguments
 from toto_ts.windows import SeriesInput
 
 log = logging.getLogger(__name__)
@@ -212,7 +212,8 @@ def train(job: JobArguments, recipe: FinetuneConfig) -> dict[str, Any]:
         log.info("%s holds the finished run of %d steps: nothing to do", folder, recipe.max_steps)
         return finished
     model = make_model(job, recipe.seed)
-    prepare_data(series, model.config.patch_size, recipe)  # refuse before the folder is touched
+    training_arguments(recipe, folder)  # refuse before the folder is touched
+    prepare_data(series, model.config.patch_size, recipe)
     if _is_main():
         folder.mkdir(parents=True, exist_ok=True)
         if checkpoint is None:
