@@ -157,6 +157,9 @@ def test_two_processes_train_to_the_weights_of_one_with_the_doubled_batch(tmp_pa
         BadInput("rate nan", lambda: FinetuneConfig(learning_rate=math.nan), ("learning_rate", "nan")),
         BadInput("test part", lambda: FinetuneConfig(test_fraction=1.0), ("test_fraction", "[0, 1)", "1.0")),
         BadInput("norm", lambda: FinetuneConfig(max_grad_norm=-1.0), ("max_grad_norm", "-1.0")),
+        BadInput("rate as text", lambda: FinetuneConfig(learning_rate="1"), ("learning_rate", "a number", "'1'")),  # type: ignore[arg-type]
+        BadInput("moment", lambda: FinetuneConfig(adam_beta2=1.0), ("adam_beta2", "below 1", "1.0")),
+        BadInput("decay", lambda: FinetuneConfig(weight_decay=-0.1), ("weight_decay", "at least 0", "-0.1")),
         BadInput("fill", lambda: FinetuneConfig(fill="median"), ("fill", "'median'")),  # type: ignore[arg-type]
         BadInput("precision", lambda: FinetuneConfig(precision="int8"), ("precision", "'int8'")),  # type: ignore[arg-type]
         BadInput("alpha", lambda: FinetuneConfig(alpha=3.0), ("alpha", "at most 2", "3.0")),

@@ -76,7 +76,7 @@ def _tensor(values: object, what: str, device: torch.device) -> Tensor:
         if array.dtype.kind not in "iufcb":
             raise ValueError(f"{what} must be an array of numbers, got {type(values).__name__} of {array.dtype}")
         if isinstance(values, np.ma.MaskedArray):  # its own mask says what is missing
-            array = values.astype(np.float64).filled(np.nan)
+            array = np.ma.filled(values.astype(np.float64), np.nan)
         if array.dtype.kind == "f" and array.dtype.itemsize > 8:
             array = array.astype(np.float64)
         values = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
