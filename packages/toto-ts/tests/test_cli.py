@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,28 @@ def test_forecast_takes_known_futures(toto_ts: Any, checkpoint: Path, table: Pat
     code, _, err = toto_ts("forecast", "--checkpoint", checkpoint, *files, *SERIES, "--horizon", 11)
     assert code == 2
     assert "future_df lacks 1 of 11 stamps of item 'a'" in err
+
+
+def test_an_output_that_is_the_input_is_refused(toto_ts: Any, checkpoint: Path, table: Path) -> None:
+    before = table.read_bytes()
+    files = ["--input", table, "--output", table]
+    code, _, err = toto_ts("forecast", "--checkpoint", checkpoint, *files, *SERIES, "--horizon", 4)
+    assert code == 2
+    assert "is an input too, which it would overwrite" in err
+    assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize(("module", "option"), [("pyarrow", "--output=out.parquet"), ("matplotlib", "--plot=out.png")])
+def test_a_missing_extra_is_told_before_anything_is_written(
+    toto_ts: Any, checkpoint: Path, table: Path, tmp_path: Path, monkeypatch: Any, module: str, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, module, None)
+    files = ["--input", table, "--output", "out.csv", option]
+    code, _, err = toto_ts("forecast", "--checkpoint", checkpoint, *files, *SERIES, "--horizon", 4)
+    assert code != 0
+    assert 'pip install "toto-ts[train]"' in err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

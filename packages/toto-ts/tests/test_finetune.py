@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import training_runs
 
 from toto_ts.finetune import prepare_data
-from toto_ts.trainer import NextPatch, last_checkpoint, last_valid, run_training
+from toto_ts.resume import last_checkpoint
+from toto_ts.trainer import NextPatch, last_valid, run_training
 from toto_ts.windows import collate
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*pin_memory:UserWarning")
@@ -155,6 +157,9 @@ def test_two_processes_train_to_the_weights_of_one_with_the_doubled_batch(tmp_pa
         BadInput("rate nan", lambda: FinetuneConfig(learning_rate=math.nan), ("learning_rate", "nan")),
         BadInput("test part", lambda: FinetuneConfig(test_fraction=1.0), ("test_fraction", "[0, 1)", "1.0")),
         BadInput("norm", lambda: FinetuneConfig(max_grad_norm=-1.0), ("max_grad_norm", "-1.0")),
+        BadInput("rate as text", lambda: FinetuneConfig(learning_rate="1"), ("learning_rate", "a number", "'1'")),  # type: ignore[arg-type]
+        BadInput("moment", lambda: FinetuneConfig(adam_beta2=1.0), ("adam_beta2", "below 1", "1.0")),
+        BadInput("decay", lambda: FinetuneConfig(weight_decay=-0.1), ("weight_decay", "at least 0", "-0.1")),
         BadInput("fill", lambda: FinetuneConfig(fill="median"), ("fill", "'median'")),  # type: ignore[arg-type]
         BadInput("precision", lambda: FinetuneConfig(precision="int8"), ("precision", "'int8'")),  # type: ignore[arg-type]
         BadInput("alpha", lambda: FinetuneConfig(alpha=3.0), ("alpha", "at most 2", "3.0")),
@@ -172,10 +177,35 @@ def test_a_recipe_that_cannot_be_is_refused(case: BadInput) -> None:
     case.check()
 
 
-def test_an_unfinished_checkpoint_is_passed_over(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short run with two checkpoints, 4 and 8."""
+    folder = tmp_path_factory.mktemp("finished")
+    training_runs.run(folder, max_steps=8)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["trainer_state.json", "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"]
+)
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_an_unfinished_checkpoint_is_passed_over(
+    finished: Path, tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-8"
+    file = tmp_path / "checkpoint-8" / name
+    content = file.read_bytes()
+    file.unlink() if damage == "missing" else file.write_bytes(content[: len(content) // 2])
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
+    assert name in caplog.text
+    assert last_checkpoint(tmp_path / "nothing") is None
+
+
+def test_of_a_sharded_checkpoint_only_the_state_is_looked_at(tmp_path: Path) -> None:
     for step, whole in ((4, True), (8, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()
         state = tmp_path / f"checkpoint-{step}" / "trainer_state.json"
         state.write_text(json.dumps({"global_step": step}) if whole else '{"global')
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
-    assert last_checkpoint(tmp_path / "nothing") is None
+    assert last_checkpoint(tmp_path, sharded=True) == tmp_path / "checkpoint-4"
+    assert last_checkpoint(tmp_path) is None

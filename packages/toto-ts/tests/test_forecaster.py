@@ -163,12 +163,24 @@ def test_a_list_is_padded_on_the_left(forecaster: TotoForecaster, series: Tensor
         lambda s: s.numpy(),
         lambda s: [s[0], s[1]],
         lambda s: [entry.numpy() for entry in s],
+        lambda s: s.numpy().astype(">f4"),
+        lambda s: s.numpy().astype("longdouble"),
         container,
+        lambda s: container(s)._replace(padding_mask=np.ones(s.shape, bool), id_mask=np.zeros(s.shape, int)),
     ],
 )
 def test_every_form_of_the_inputs_gives_the_same(forecaster: TotoForecaster, series: Tensor, make: Any) -> None:
     expected = forecaster.forecast(series, 12, num_samples=None).mean
-    torch.testing.assert_close(forecaster.forecast(make(series), 12, num_samples=None).mean, expected)
+    mean = forecaster.forecast(make(series), 12, num_samples=None).mean
+    torch.testing.assert_close(mean, expected, check_dtype=mean.dtype == torch.float32)
+
+
+def test_numpys_own_mask_says_what_is_missing(forecaster: TotoForecaster, series: Tensor) -> None:
+    missing = np.arange(series.shape[-1]) % 5 == 0
+    masked = np.ma.array(series.numpy(), mask=np.broadcast_to(missing, series.shape))
+    expected = forecaster.forecast(series.masked_fill(torch.from_numpy(missing), torch.nan), 12, num_samples=None).mean
+    mean = forecaster.forecast(masked, 12, num_samples=None).mean
+    torch.testing.assert_close(mean, expected, check_dtype=False)
 
 
 def test_a_single_series_gets_its_axes(forecaster: TotoForecaster, series: Tensor) -> None:

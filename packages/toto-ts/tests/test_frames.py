@@ -210,6 +210,16 @@ FUTURE: dict[str, Any] = {"exogenous_columns": ["temperature"]}
         BadInput(
             "out of the calendar", call(lambda f: f.assign(timestamp=["9999-12-31"] * 20)), ("'web-1'", "9999-12-31")
         ),
+        BadInput(
+            "an id column of a result's name",
+            call(lambda f: f.rename(columns={"item_id": "mean"}), id_column="mean"),
+            ("two columns of the name 'mean'", "rename"),
+        ),
+        BadInput(
+            "a clock of a result's name",
+            call(lambda f: f.rename(columns={"timestamp": "0.5"}), timestamp_column="0.5"),
+            ("two columns of the name '0.5'", "rename"),
+        ),
         BadInput("one row", call(lambda f: f.head(1)), ("one row", "give freq")),
         BadInput("no row", call(lambda f: f.head(0)), ("at least one row",)),
         BadInput("another frequency", call(freq="2h"), ("2024-01-01 02:00:00 should follow", "row 1")),

@@ -144,5 +144,7 @@ def test_an_entry_that_does_not_fit_is_named(forecaster: TotoForecaster) -> None
     cube = {"start": pd.Period("2024", freq="h"), "item_id": "a", "target": np.zeros((2, 2, 9))}
     with pytest.raises(ValueError, match="item 'a' must be"):
         list(predictor.predict([cube]))
+    with pytest.raises(ValueError, match="start of item 'a' must be a pandas Period, got '2024-01-01'"):
+        list(predictor.predict([{"start": "2024-01-01", "item_id": "a", "target": np.zeros(9)}]))
     with pytest.raises(TypeError, match="got quantiles"):
         predictor.predict([], quantiles=[0.5])

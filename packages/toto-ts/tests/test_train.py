@@ -140,6 +140,9 @@ def test_a_killed_run_ends_where_the_whole_one_does(data: Path, config: Path, tm
         (["--model", "x", "--learning_rate", "fast"], "invalid float value: 'fast'"),
         (["--model", "x", "--learning_rat", "1"], "unknown arguments: --learning_rat 1"),
         (["--model", "x", "--resume", "True", "--overwrite", "True"], "exclude each other"),
+        (["--trainer_options", '{"max_step": 2}'], "unexpected keyword argument 'max_step'"),
+        (["--trainer_options", '{"per_device_train_batch_size": 2}'], "give train_batch_size instead of per_device"),
+        (["--trainer_options", "[2]"], "trainer_options must be a JSON object"),
         (["nothing.yaml"], "nothing.yaml: no such file"),
         (["--config"], "--config must be followed by a YAML file"),
         (["--model", "x", "--target_columns", "gpu"], "lacks the columns ['gpu']"),
@@ -154,6 +157,9 @@ def test_a_mistake_is_told_before_anything_is_written(
     given = (
         [*changes, *flags(data, Path("run"))] if changes == ["nothing.yaml"] else [*flags(data, Path("run")), *changes]
     )
+    if changes[:1] == ["--trainer_options"]:  # found out after the model is read
+        training_runs.model().save_pretrained(data.parent / "start")
+        given += ["--model", str(data.parent / "start")]
     with pytest.raises((ValueError, FileNotFoundError)) as caught:
         train.run(["--config"] if changes == ["--config"] else given)
     assert words in str(caught.value)
@@ -174,6 +180,23 @@ def test_a_yaml_file_that_cannot_be_is_named(tmp_path: Path, text: str, words: s
         train.parse([str(tmp_path / "cfg.yaml")])
     assert "cfg.yaml" in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_resuming_a_finished_run_changes_nothing(data: Path, config: Path, tmp_path: Path, capsys: Any) -> None:
+    arguments = ["--model_config", str(config), *flags(data, tmp_path, max_steps=2)]
+    train.run(arguments)
+    printed = capsys.readouterr().out
+    before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    train.run([*arguments, "--resume"])
+    assert capsys.readouterr().out == printed
+    after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.rglob("*") if path.is_file()}
+    assert after == before
+    # a run that was killed before its end was told is not finished: it is told again, from the last checkpoint
+    (tmp_path / "metrics.json").unlink()
+    train.run([*arguments, "--resume"])
+    again = json.loads(capsys.readouterr().out)
+    assert again == {**json.loads(printed), "resumed_from": "checkpoint-2"}
+    assert (tmp_path / "model.safetensors").read_bytes() == before[tmp_path / "model.safetensors"][0]
 
 
 def test_a_folder_that_holds_a_run_is_kept(data: Path, config: Path, tmp_path: Path, capsys: Any) -> None:

@@ -99,6 +99,7 @@ def test_missing_targets_do_not_count() -> None:
         BadInput("no target", lambda: read_series([{"values": ramp(1, 9)}]), ("series 0", "'values'")),
         BadInput("cube", lambda: read_series([np.zeros((1, 2, 3))]), ("series 0", "(1, 2, 3)")),
         BadInput("infinite", lambda: read_series([ramp(1, 9), np.full((1, 9), np.inf)]), ("series 1", "infinity")),
+        BadInput("missing only", lambda: read_series([np.full((1, 9), np.nan)] * 2), ("none of the 2 series", "NaN")),
         BadInput(
             "uneven exogenous",
             lambda: read_series([{"target": ramp(1, 9), "exogenous": ramp(1, 8)}]),

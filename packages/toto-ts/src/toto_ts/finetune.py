@@ -101,14 +101,16 @@ class FinetuneConfig:
             self._at_least(name, 1)
         for name in ("seed", "warmup_steps", "stable_steps", "decay_steps", "horizon", "dataloader_workers"):
             self._at_least(name, 0)
+        for name in ("learning_rate", "min_lr", "test_fraction", "weight_decay", "max_grad_norm", "adam_epsilon"):
+            self._number(name, math.inf)
+        for name in ("adam_beta1", "adam_beta2"):
+            self._number(name, 1)
         if not (0 <= self.min_lr <= self.learning_rate and 0 < self.learning_rate < math.inf):
             raise ValueError(
                 f"learning_rate must be finite, above 0 and at least min_lr={self.min_lr}, got {self.learning_rate}"
             )
-        if not 0 <= self.test_fraction < 1:
+        if not self.test_fraction < 1:
             raise ValueError(f"test_fraction must be in [0, 1), got {self.test_fraction}")
-        if not 0 <= self.max_grad_norm < math.inf:
-            raise ValueError(f"max_grad_norm must be at least 0, got {self.max_grad_norm}")
         check_fill(self.fill)
         for name, options in (("precision", Precision), ("device", Literal["auto", "cpu"])):
             if getattr(self, name) not in get_args(options):
@@ -121,6 +123,11 @@ class FinetuneConfig:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+    def _number(self, name: str, end: float) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < end:
+            raise ValueError(f"{name} must be a number of at least 0 and below {end}, got {value!r}")
 
     @property
     def loss(self) -> CompositeLoss:

@@ -33,6 +33,16 @@ def check_level(level: float) -> float:
     return float(level)
 
 
+def check_columns(id_column: str, timestamp_column: str, levels: Sequence[float]) -> None:
+    """ValueError if a column of a frame of forecasts would overwrite another one."""
+    others = ["target_name", "mean", *(f"{level:g}" for level in levels)]
+    for name, taken in ((id_column, [timestamp_column, *others]), (timestamp_column, others)):
+        if name in taken:
+            raise ValueError(
+                f"the result would have two columns of the name {name!r}: rename the id or timestamp column"
+            )
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Forecast:
     """A forecast in data units; exogenous variates hold their known future.
@@ -124,9 +134,11 @@ class Forecast:
 
         Raises:
             ImportError: pandas is not installed.
-            ValueError: ids, stamps or names that do not fit the forecast, or a level outside (0, 1).
+            ValueError: ids, stamps or names that do not fit the forecast, a level outside (0, 1), or two columns of one
+                name.
         """
         pandas = require("pandas", "toto-ts[pandas]")
+        check_columns(id_column, timestamp_column, check_levels(quantile_levels))
         batch, variates, horizon = self.mean.shape
         ids = list(range(batch)) if item_ids is None else list(item_ids)
         stamps = [range(1, horizon + 1)] * batch if timestamps is None else list(timestamps)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nips_common.artifacts import atomic_file
+from nips_common.runtime import require
 from toto_ts.forecaster import TotoForecaster
 from toto_ts.plots import plot_forecast
 from toto_ts.series_files import TABLES, SeriesColumns, read_table
@@ -33,7 +34,8 @@ class ForecastJob:
         seed: of the samples.
 
     Raises:
-        ValueError: no targets, or an ending that is none of a table's.
+        ValueError: no targets, an ending that is none of a table's, or an output that is an input too.
+        FileNotFoundError: no folder for the output.
     """
 
     source: Path
@@ -57,6 +59,8 @@ class ForecastJob:
         for path in (self.output, self.plot):
             if path is not None and not path.resolve().parent.is_dir():
                 raise FileNotFoundError(f"{path.resolve().parent}: no such folder")
+        if self.output.resolve() in [path.resolve() for path in (self.source, self.future) if path is not None]:
+            raise ValueError(f"--output {self.output} is an input too, which it would overwrite")
 
 
 def forecast_file(forecaster: TotoForecaster, job: ForecastJob) -> dict[str, Any]:
@@ -68,6 +72,10 @@ def forecast_file(forecaster: TotoForecaster, job: ForecastJob) -> dict[str, Any
     Raises:
         ValueError, FileNotFoundError, ImportError: what cannot be read or forecast; nothing is written then.
     """
+    if job.output.suffix.lower() == ".parquet":
+        require("pyarrow", "toto-ts[train]")  # before the work, not after
+    if job.plot is not None:
+        require("matplotlib", "toto-ts[train]")
     columns, df = job.columns, read_table(job.source)
     future, exogenous = None, columns.exogenous
     index = [name for name in (columns.item_id, columns.timestamp) if name is not None]

@@ -14,7 +14,7 @@ from torch import Tensor
 from nips_common.runtime import require
 from toto_ts.context import Context, make_context
 from toto_ts.decoding import CachedDecoder, Decoder, PlainDecoder
-from toto_ts.forecast import Forecast, check_levels
+from toto_ts.forecast import Forecast, check_columns, check_levels
 from toto_ts.frames import Columns, Item, as_names, read_items
 from toto_ts.generation import Request, generate, join
 from toto_ts.inputs import Array, Inputs, read_inputs, whole_number
@@ -167,6 +167,7 @@ class TotoForecaster:
         horizon = whole_number("horizon", horizon, 1)
         columns = Columns(id_column, timestamp_column, as_names(target_columns), as_names(exogenous_columns))
         levels = check_levels(quantile_levels)
+        check_columns(id_column or "item_id", timestamp_column, levels)
         items = read_items(df, columns, horizon, future_df, freq)
         chosen = _seed(seed)
         frames = {}

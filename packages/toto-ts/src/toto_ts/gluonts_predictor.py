@@ -141,6 +141,11 @@ def _read(entry: Mapping[str, Any]) -> Array:
     """`(variates, time)` values of an entry; float32 stays what it is."""
     if "target" not in entry or "start" not in entry:
         raise ValueError(f"an entry must have 'start' and 'target', got {sorted(entry)}")
+    if type(entry["start"]).__name__ != "Period":
+        raise ValueError(
+            f"start of item {entry.get('item_id')!r} must be a pandas Period, got {entry['start']!r}: "
+            "gluonts.dataset.common.ListDataset makes one"
+        )
     target = np.asarray(entry["target"])
     if target.ndim not in (1, 2):
         raise ValueError(

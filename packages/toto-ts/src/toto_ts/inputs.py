@@ -75,7 +75,11 @@ def _tensor(values: object, what: str, device: torch.device) -> Tensor:
             raise ValueError(f"{what} must be an array of numbers: {error}") from error
         if array.dtype.kind not in "iufcb":
             raise ValueError(f"{what} must be an array of numbers, got {type(values).__name__} of {array.dtype}")
-        values = torch.from_numpy(array.copy() if array.ndim == 0 else np.ascontiguousarray(array))
+        if isinstance(values, np.ma.MaskedArray):  # its own mask says what is missing
+            array = np.ma.filled(values.astype(np.float64), np.nan)
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+            array = array.astype(np.float64)
+        values = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
     if values.is_complex() or values.dtype == torch.bool:
         raise ValueError(f"{what} must hold real numbers, got {values.dtype}")
     wide = values.dtype == torch.float64 or not values.is_floating_point()
@@ -127,7 +131,7 @@ def _from_container(inputs: MaskedTimeseries, horizon: int, device: torch.device
     lead = series.ndim == 2
     if series.ndim not in (2, 3):
         raise ValueError(f"series must be (batch, variates, time) or (variates, time), got {tuple(series.shape)}")
-    mask, ids = (field.to(device) for field in (inputs.padding_mask, inputs.id_mask))
+    mask, ids = (torch.as_tensor(field, device=device) for field in (inputs.padding_mask, inputs.id_mask))
     if lead:
         series, mask, ids = series.unsqueeze(0), mask.unsqueeze(0), ids.unsqueeze(0)
     if mask.shape != series.shape:

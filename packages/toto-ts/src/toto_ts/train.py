@@ -28,8 +28,9 @@ from toto_ts.config import TotoConfig
 from toto_ts.finetune import FinetuneConfig, prepare_data
 from toto_ts.model import Toto
 from toto_ts.plots import plot_loss
+from toto_ts.resume import METRICS, finished_report, last_checkpoint
 from toto_ts.series_files import SeriesColumns, read_series_files
-from toto_ts.trainer import last_checkpoint, run_training
+from toto_ts.trainer import run_training, training_arguments
 from toto_ts.windows import SeriesInput
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,8 @@ def check_output(job: JobArguments, recipe: FinetuneConfig) -> Path | None:
         if changed:
             told = ", ".join(f"{key} ({before.get(key)!r}, now {now.get(key)!r})" for key in changed)
             raise ValueError(f"--resume: {folder / RECORD} is of another run, which differs in {told}")
-    return last_checkpoint(folder)
+    options: Any = recipe.trainer_options or {}  # read from its JSON by the recipe
+    return last_checkpoint(folder, sharded=bool(options.get("fsdp") or options.get("deepspeed")))
 
 
 def record(job: JobArguments, recipe: FinetuneConfig) -> dict[str, Any]:
@@ -191,7 +193,7 @@ def plan(job: JobArguments, recipe: FinetuneConfig, series: Sequence[SeriesInput
 
 
 def train(job: JobArguments, recipe: FinetuneConfig) -> dict[str, Any]:
-    """Train and write the model, ``metrics.jsonl``, ``metrics.json`` and ``loss.png``.
+    """Train and write the model, ``metrics.jsonl``, ``metrics.json`` and ``loss.png``; a finished run is left as it is.
 
     Returns:
         What is in ``metrics.json``.
@@ -204,13 +206,20 @@ def train(job: JobArguments, recipe: FinetuneConfig) -> dict[str, Any]:
     series = read_series_files(job.train_data, job.columns)
     if job.dry_run:
         return plan(job, recipe, series)
-    model, folder = make_model(job, recipe.seed), Path(recipe.output_dir or "")
-    prepare_data(series, model.config.patch_size, recipe)  # refuse before the folder is touched
+    folder = Path(recipe.output_dir or "")
+    finished = finished_report(folder, recipe.max_steps) if job.resume else None
+    if finished is not None:
+        log.info("%s holds the finished run of %d steps: nothing to do", folder, recipe.max_steps)
+        return finished
+    model = make_model(job, recipe.seed)
+    training_arguments(recipe, folder)  # refuse before the folder is touched
+    prepare_data(series, model.config.patch_size, recipe)
     if _is_main():
         folder.mkdir(parents=True, exist_ok=True)
         if checkpoint is None:
             for stale in folder.glob("checkpoint-*"):  # of the run that is overwritten, or not whole
                 shutil.rmtree(stale)
+        (folder / METRICS).unlink(missing_ok=True)  # it would tell that this run is finished
         write_json(folder / RECORD, record(job, recipe))
     result = run_training(model, series, recipe, checkpoint=checkpoint)
     report = {
@@ -223,7 +232,7 @@ def train(job: JobArguments, recipe: FinetuneConfig) -> dict[str, Any]:
         with atomic_file(folder / "metrics.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in result.history), "utf-8")
         plot_loss(result.history, folder / "loss.png", f"{recipe.max_steps} steps")
-        write_json(folder / "metrics.json", report)
+        write_json(folder / METRICS, report)
     return report
 
 

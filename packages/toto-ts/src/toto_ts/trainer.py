@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 import tempfile
@@ -31,6 +30,17 @@ from toto_ts.schedule import WarmupStableDecay
 from toto_ts.windows import SeriesInput, TrainingWindows, collate
 
 log = logging.getLogger(__name__)
+
+# What the recipe itself says; a second value would contradict the windows, the schedule or the report.
+OWN_WORDS = {
+    "output_dir": "output_dir",
+    "max_steps": "max_steps",
+    "num_train_epochs": "max_steps",
+    "per_device_train_batch_size": "train_batch_size",
+    "gradient_accumulation_steps": "gradient_accumulation_steps",
+    "learning_rate": "learning_rate",
+    "seed": "seed",
+}
 
 
 class NextPatch(nn.Module):
@@ -165,8 +175,12 @@ def training_arguments(recipe: FinetuneConfig, folder: Path) -> TrainingArgument
     """The recipe in the Trainer's words.
 
     Raises:
-        ValueError: an unknown name in `trainer_options`.
+        ValueError: a name in `trainer_options` that is unknown, or that the recipe has its own word for.
     """
+    further = cast(dict[str, Any], recipe.trainer_options or {})
+    if own := sorted(further.keys() & OWN_WORDS.keys()):
+        told = ", ".join(f"{OWN_WORDS[name]} instead of {name}" for name in own)
+        raise ValueError(f"trainer_options: give {told}")
     options: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": recipe.max_steps,
@@ -195,7 +209,7 @@ def training_arguments(recipe: FinetuneConfig, folder: Path) -> TrainingArgument
         "disable_tqdm": not sys.stderr.isatty(),
     }
     try:
-        return TrainingArguments(**{**options, **cast(dict[str, Any], recipe.trainer_options or {})})
+        return TrainingArguments(**{**options, **further})
     except TypeError as error:
         raise ValueError(f"trainer_options: {error}") from error
 
@@ -241,16 +255,3 @@ def _say_split(data: TrainingData) -> None:
         split.context_length,
         len(data.train),
     )
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole checkpoint of a run; one that a kill left unfinished is passed over."""
-    numbered = [(path.name.removeprefix("checkpoint-"), path) for path in folder.glob("checkpoint-*")]
-    for _, path in sorted(((int(n), path) for n, path in numbered if n.isdecimal()), reverse=True):
-        try:
-            json.loads((path / "trainer_state.json").read_text("utf-8"))  # the Trainer writes it last
-        except (OSError, ValueError):
-            log.warning("%s is not whole, passed over", path)
-        else:
-            return path
-    return None

@@ -41,7 +41,7 @@ def read_series(dataset: Sequence[SeriesInput]) -> list[TrainingSeries]:
     """Arrays `(variates, time)`, or mappings with "target" and "exogenous", as series.
 
     Raises:
-        ValueError: no series, shapes that do not fit, infinite values; the series is named by its place.
+        ValueError: no series or no values, shapes that do not fit, infinite values; the series is named by its place.
     """
     if isinstance(dataset, (np.ndarray, Tensor, Mapping)):
         raise ValueError(f"the dataset must be a list of series, got one {type(dataset).__name__}: put it into a list")
@@ -62,6 +62,8 @@ def read_series(dataset: Sequence[SeriesInput]) -> list[TrainingSeries]:
                 f"series {i} has {target.shape[1]} steps of its target and {exogenous.shape[1]} of its exogenous values"
             )
         series.append(TrainingSeries(target, exogenous))
+    if all(bool(entry.target.isnan().all()) for entry in series):
+        raise ValueError(f"none of the {len(series)} series has a value in its target: all are NaN (missing)")
     counts = {len(entry.exogenous) for entry in series}
     if len(counts) > 1:
         raise ValueError(f"all series must have the same number of exogenous variates, got {sorted(counts)}")
