@@ -57,6 +57,8 @@ START: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"init": "orthogonal"}, ("init must be one of", "xavier_uniform", "orthogonal")),
     ({"noise_std": -1}, ("noise_std", "-1")),
     ({"noise_mean": NAN}, ("noise_mean", "nan")),
+    ({"in_features": 12.0}, ("in_features", "whole number", "12.0")),
+    ({"in_features": 0}, ("in_features", "at least 1", "0")),
 ]
 
 

@@ -177,3 +177,25 @@ def test_what_lies_below_the_interval_is_damped() -> None:
     assert shares == sorted(shares, reverse=True)
     assert shares[1] < 0.5
     assert shares[3] == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("part", range(4), ids=["lambda", "sigma", "A", "B"])
+@pytest.mark.parametrize("route", ["auto", "svd", "low_rank", "rational"])
+def test_what_is_not_finite_has_no_norm(bad: float, part: int, route: str) -> None:
+    parts = adapter(300, 2, moved=4)
+    parts[part][..., -1] = bad
+    with pytest.raises(ValueError, match="holds NaN or infinity"):
+        ridge_nuclear_norm(*parts, 1.0, route=route)
+
+
+@pytest.mark.parametrize(("d", "r"), [(1, 1), (2, 2), (9, 9)])
+@pytest.mark.parametrize("gain", [None, 1.0, 0.0], ids=["", "ones", "zeros"])
+@pytest.mark.parametrize("route", ["svd", "low_rank", "rational"])
+def test_the_routes_agree_at_full_rank_and_on_bare_ridges(d: int, r: int, gain: float | None, route: str) -> None:
+    parts = adapter(d, r, noise=0.3)
+    if gain is not None:
+        parts[0], parts[1] = torch.ones_like(parts[0]), torch.full_like(parts[1], gain)
+    exact = torch.linalg.svdvals(whole(parts, 1.0)).sum()
+    near = 2e-6 if route == "rational" else 1e-12
+    assert float(ridge_nuclear_norm(*parts, 1.0, route=route).value) == pytest.approx(float(exact), rel=near)

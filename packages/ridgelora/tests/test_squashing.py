@@ -128,3 +128,10 @@ def test_what_has_no_loss_is_named() -> None:
     ]:
         with pytest.raises(ValueError, match=words):
             call()
+
+
+def test_a_layer_whose_adapter_is_not_finite_is_named() -> None:
+    model = adapted(PLAIN)
+    model.base_model.model.lin1.ridgelora_sigma["default"].data[0] = float("nan")
+    with pytest.raises(ValueError, match=r"adapter 'default' of layer '.*lin1': the transform holds NaN"):
+        ridge_squashing_loss(model)

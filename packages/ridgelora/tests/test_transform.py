@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from ridgelora import ridge_merge, ridge_transform
+from ridgelora import ridge_init, ridge_merge, ridge_transform
 from ridgelora.transform import transform_with_dropout
 
 each_offset = pytest.mark.parametrize("offset", [False, True], ids=["", "offset"])
@@ -152,3 +154,29 @@ def test_an_empty_batch_is_fine() -> None:
     assert out.shape == (0, 3, 12)
     out.sum().backward()
     assert not p[2].grad.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"x": torch.zeros(3, 7)}, r"\(3, 7\).*sigma \(8,\)"),
+        ({"x": torch.tensor(1.0)}, r" \(\), lambda"),
+        ({"sigma": torch.ones(1)}, r"sigma \(1,\)"),  # would be broadcast
+        ({"lam": torch.ones(8)}, r"lambda \(8,\)"),
+        ({"A": torch.zeros(8)}, r"A \(8,\)"),
+        ({"B": torch.zeros(2, 8)}, r"B \(2, 8\)"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
+)
+def test_shapes_that_do_not_fit_are_named(change: dict[str, Tensor], words: str) -> None:
+    lam, sigma, A, B = ridge_init(8, 2, 4)
+    parts = {"x": torch.zeros(3, 8), "lam": lam, "sigma": sigma, "A": A, "B": B} | change
+    for compute in (ridge_transform, ridge_merge):
+        with pytest.raises(ValueError, match=words):
+            compute(*parts.values(), 2.0)
+
+
+@pytest.mark.parametrize("compute", [ridge_transform, ridge_merge])
+def test_whole_numbers_are_refused_as_the_result_would_be_rounded(compute: Any) -> None:
+    with pytest.raises(TypeError, match=r"must be a floating tensor, got torch.int64"):
+        compute(torch.ones(3, 8, dtype=torch.int64), *ridge_init(8, 2, 4), 2.0)

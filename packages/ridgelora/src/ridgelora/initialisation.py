@@ -67,6 +67,7 @@ def ridge_init(
     Raises:
         ValueError: A number or a name out of its range.
     """
+    check_rank("in_features", in_features)
     check_rank("r", r, in_features)
     check_number("alpha", alpha, 0, open_end=True)
     check_choice("init", init, get_args(Init))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ridgelora.initialisation import check_choice
 from ridgelora.rational import inverse_square_root
-from ridgelora.transform import work_dtype
+from ridgelora.transform import check_adapter, work_dtype
 
 Route = Literal["auto", "svd", "low_rank", "rational"]
 
@@ -86,9 +86,10 @@ def ridge_nuclear_norm(
         The norm in at least float32, and the route.
 
     Raises:
-        ValueError: An unknown route.
+        ValueError: An unknown route, shapes that do not fit together, NaN or infinity.
     """
     check_choice("route", route, get_args(Route))
+    check_adapter("sigma", sigma, lam, sigma, A, B)
     work = work_dtype(lam, sigma, A, B)
     gain, A, B = lam.to(work) * sigma.to(work), A.to(work), B.to(work)
     with torch.no_grad():
@@ -96,6 +97,8 @@ def ridge_nuclear_norm(
         if offset is not None:
             axes = torch.eye(len(gain), len(offset), dtype=work, device=A.device)
             left, right = torch.cat([left, axes], 1), torch.cat([right, offset.to(work)])
+        if not all(part.isfinite().all() for part in (ridge, left, right)):  # a threshold would make nothing of NaN
+            raise ValueError("the transform holds NaN or infinity, so it has no nuclear norm")
         chosen = _choose(ridge, len(right)) if route == "auto" else route
         polar, error = _ROUTES[chosen](ridge, left, right)
         r = len(A)

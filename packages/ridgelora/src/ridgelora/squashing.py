@@ -54,7 +54,7 @@ def ridge_squashing_terms(
 
     Raises:
         ValueError: No RidgeLoRA layer, an unknown adapter, a parallel one (which has no M), adapters that are disabled,
-            ``max_modules`` below 1.
+            ``max_modules`` below 1, an adapter that holds NaN or infinity.
     """
     if max_modules is not None:
         check_rank("max_modules", max_modules)
@@ -65,7 +65,10 @@ def ridge_squashing_terms(
     norms = {}
     for name, layer, adapter in matrices:
         weights, offset = layer.adapter_weights(adapter), layer.adapter_offset(adapter)
-        norms[name, adapter] = ridge_nuclear_norm(*weights, layer.scaling[adapter], offset, route)
+        try:
+            norms[name, adapter] = ridge_nuclear_norm(*weights, layer.scaling[adapter], offset, route)
+        except ValueError as error:
+            raise ValueError(f"adapter {adapter!r} of layer {name!r}: {error}") from error
     return norms
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_PARTS = ("lambda", "sigma", "A", "B")
+
 
 def ridge_transform(
     x: Tensor, lam: Tensor, sigma: Tensor, A: Tensor, B: Tensor, scaling: float, offset: Tensor | None = None
@@ -30,7 +32,12 @@ def ridge_transform(
 
     Returns:
         ``(..., d)`` in the dtype of x. float16 and bfloat16 are computed in float32, autocast or not.
+
+    Raises:
+        ValueError: Shapes that do not fit together.
+        TypeError: An x of whole numbers, which the result would be rounded to.
     """
+    check_adapter("x", x, lam, sigma, A, B)
     if torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type):  # not on meta
         with torch.autocast(x.device.type, enabled=False):
             return ridge_transform(x, lam, sigma, A, B, scaling, offset)
@@ -82,7 +89,12 @@ def ridge_merge(
 
     Returns:
         The merged weight, ``(out, d)`` in the dtype of ``weight``; float16 and bfloat16 are computed in float32.
+
+    Raises:
+        ValueError: Shapes that do not fit together.
+        TypeError: A weight of whole numbers, which the result would be rounded to.
     """
+    check_adapter("weight", weight, lam, sigma, A, B)
     work = work_dtype(weight, A)
     full = weight.to(work)
     merged = full * (lam.to(work) * sigma.to(work))
@@ -90,6 +102,29 @@ def ridge_merge(
     if offset is not None:
         merged.addmm_(full[:, : len(offset)], offset.to(work))
     return merged.to(weight.dtype)
+
+
+def check_adapter(name: str, x: Tensor, lam: Tensor, sigma: Tensor, A: Tensor, B: Tensor) -> None:
+    """Raise a ValueError unless an adapter's shapes fit ``(..., d)``, a TypeError unless that is floating.
+
+    Args:
+        name: What x is called.
+        x: ``(..., d)``.
+        lam: ``(1,)`` or ``()``.
+        sigma: ``(d,)``.
+        A: ``(r, d)``.
+        B: ``(d, r)``.
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must be a floating tensor, got {x.dtype}")
+    d, r = x.shape[-1] if x.dim() else 0, A.shape[0] if A.dim() else 0
+    if lam.numel() != 1 or sigma.shape != (d,) or A.shape != (r, d) or B.shape != (d, r):
+        found = ", ".join(
+            f"{part} {tuple(tensor.shape)}" for part, tensor in zip(_PARTS, (lam, sigma, A, B), strict=True)
+        )
+        raise ValueError(
+            f"for {name} {tuple(x.shape)}, lambda (1,), sigma (d,), A (r, d) and B (d, r) fit; got {found}"
+        )
 
 
 def work_dtype(*tensors: Tensor) -> torch.dtype:

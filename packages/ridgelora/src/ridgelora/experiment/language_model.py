@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -189,8 +188,3 @@ def compare(
             result = replace(result, parameters=trainable(model), losses=losses)
         results[name] = result
     return split.held_out(split.blocks, test), results
-
-
-def mean_loss(result: Tuned) -> float:
-    """Over the seeds."""
-    return fmean(result.losses)
