@@ -196,3 +196,119 @@ def test_gradients_of_extremes_agree_in_size_with_the_naive_route(name: str) -> 
     _, data, model, graph = retriever_case(name)
     model(graph, data["in/question_embeddings"], data["in/question_entities_masks"]).sum().backward()
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def golden(name: str) -> dict[str, Any]:
+    return json.loads((GOLDEN / f"{name}.json").read_text("utf-8"))  # type: ignore[no-any-return]
+
+
+class StoredLinker:
+    """Gives back the neighbours that the reference was made with."""
+
+    def __init__(self, neighbours: dict[str, Any]) -> None:
+        self.neighbours = neighbours
+
+    def index(self, names: Any) -> None:
+        assert set(names) == set(self.neighbours)
+
+    def __call__(self, queries: Any, top_k: int = 1) -> dict[str, Any]:
+        return {query: self.neighbours[query][:top_k] for query in queries}
+
+
+@pytest.mark.parametrize("form", ["plain", "with_equivalent_edges"])
+def test_the_compatible_index_equals_the_reference(form: str, tmp_path: Path) -> None:
+    data = golden("kg_index")
+    by_passage = {f"{title}\n{text}": data["openie"][title] for title, text in data["corpus"].items()}
+    linker = StoredLinker(data["neighbours"])
+    index = gfm_rag.KGIndex.from_documents(
+        data["corpus"],
+        lambda passage: {"passage": passage, **by_passage[passage]},
+        linker if form != "plain" else None,
+        compat="v1",
+        similarity_threshold=data["threshold"],
+    )
+    expected = data["expected"][form]
+    assert [",".join(triple) for triple in index.triples] == expected["kg_txt"]
+    found = {title: sorted(names) for title, names in index.document_entities.items()}
+    assert found == expected["document2entities"]
+    questions = gfm_rag.prepare_questions(index, data["questions"], lambda text: data["query_ner"][text], linker)
+    for row in questions:
+        row["supporting_entities"].sort()
+    assert questions == expected["test"]
+
+
+def test_the_default_index_keeps_every_relation_of_a_pair() -> None:
+    data = golden("kg_index")
+    by_passage = {f"{title}\n{text}": data["openie"][title] for title, text in data["corpus"].items()}
+    index = gfm_rag.KGIndex.from_documents(
+        data["corpus"], lambda passage: {"passage": passage, **by_passage[passage]}
+    )
+    relations = [relation for head, relation, tail in index.triples if (head, tail) == ("charles babbage", "analytical engine")]
+    assert relations == ["designed", "invented"]
+    assert ("ada lovelace", "is", "mathematician") in index.triples  # the two spaces are one
+
+
+def test_phrases_and_json_replies_equal_the_reference() -> None:
+    data = golden("kg_index")
+    for phrase, expected in data["phrase_normalisation"].items():
+        assert gfm_rag.normalize_phrase(phrase, "ascii") == expected
+    for text, found in data["json_extraction"].items():
+        assert gfm_rag.extract_json(text) == (found or None)
+
+
+def test_graph_tensors_equal_the_reference(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = golden("kg_tensors")
+    (tmp_path / "kg.txt").write_text("\n".join(data["lines"]) + "\n")
+    with pytest.raises(ValueError, match=r"kg\.txt, line 8: expected 3 fields"):
+        gfm_rag.read_kg(tmp_path / "kg.txt")
+    triples = gfm_rag.read_kg(tmp_path / "kg.txt", strict=False)
+    assert "skipped 2 lines" in caplog.text
+    index = gfm_rag.KGIndex.from_triples(triples, {})
+    assert {name: number for number, name in enumerate(index.entities)} == data["entity_to_id"]
+    assert {name: number for number, name in enumerate(index.relations)} == data["relation_to_id"]
+    graph = index.graph(gfm_rag.HashingEncoder(4))
+    direct = torch.cat([graph.edge_index[:, : len(triples)], graph.edge_type[None, : len(triples)]]).T
+    assert direct.tolist() == data["triples_h_t_r"]
+    assert torch.equal(graph.edge_index[:, len(triples) :], graph.edge_index[:, : len(triples)].flip(0))
+    assert torch.equal(graph.edge_type[len(triples) :], graph.edge_type[: len(triples)] + len(index.relations))
+    assert (graph.num_nodes, graph.num_relations) == (data["num_nodes"], 2 * data["num_direct_relations"])
+
+
+def test_answer_metrics_equal_the_reference() -> None:
+    data = golden("qa_metrics")
+    for style, name in (("hotpotqa", "hotpotqa"), ("2wiki", "twowiki"), ("musique", "musique")):
+        expected = dict(data["metrics"][name])
+        if style == "musique":  # the official script exchanges the two
+            expected["precision"], expected["recall"] = expected["recall"], expected["precision"]
+        assert gfm_rag.evaluate_answers(data["rows"], style) == pytest.approx(expected)  # type: ignore[arg-type]
+    for k in (1, 2, 5, 10):
+        found = [
+            gfm_rag.recall_at_k([d["title"] for d in row["retrieved_docs"]], row["supporting_facts"], k)
+            for row in data["rows"]
+        ]
+        assert sum(found) / len(found) == pytest.approx(data["metrics"]["retrieval"][f"recall@{k}"])
+
+
+@pytest.mark.parametrize("case", golden("ircot")["cases"], ids=["ends by steps", "ends by an answer"])
+def test_several_steps_of_retrieval_equal_the_reference(case: dict[str, Any]) -> None:
+    data = golden("ircot")
+    calls, prompts = list(case["retriever_calls"]), []
+    replies = iter(case["llm_responses"])
+
+    class Stored:
+        def retrieve(self, question: str, top_k: int = 5) -> list[gfm_rag.RetrievedDocument]:
+            call = calls.pop(0)
+            assert (question, top_k) == (call["query"], call["top_k"])
+            return [gfm_rag.RetrievedDocument(**document) for document in call["docs"]]
+
+    def llm(messages: list[dict[str, str]]) -> str:
+        prompts.append(messages)
+        return next(replies)
+
+    prompt = gfm_rag.ChatPrompt(**data["prompt_config"])
+    result = gfm_rag.ircot(Stored(), data["question"], llm, case["max_steps"], case["top_k"], prompt)
+    assert prompts == case["prompts"]
+    assert result.response == case["response"]
+    assert len(result.thoughts) == case["n_steps"]
+    assert [[document.title, document.norm_score] for document in result.documents] == case["retrieved"]
+    assert not calls
