@@ -73,6 +73,14 @@ class GroupedEdges:
         """(N,) number of messages that arrive at each node."""
         return torch.bincount(self.receivers, minlength=self.num_nodes)
 
+    def sent_by(self, nodes: Tensor) -> tuple[GroupedEdges, Tensor]:
+        """The edges that leave some nodes (n,), and their positions in the edge list."""
+        chosen = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
+        chosen[nodes] = True
+        kept = chosen[self.senders].nonzero().flatten()
+        part = (self.receivers[kept], self.senders[kept], self.relations[kept])
+        return GroupedEdges(*part, self.num_nodes, self.num_relations), kept
+
     def _group(self, ids: Tensor, num_ids: int) -> Grouping:
         """Sorts the edges by `ids` (E,), all below `num_ids`; edges of one id keep their order."""
         keys, order = torch.sort(ids, stable=True)

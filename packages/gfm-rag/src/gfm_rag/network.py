@@ -113,9 +113,10 @@ class RelationalLayer(nn.Module):
 
 def _add_product(update: Tensor, messages: Tensor, weight: Tensor) -> Tensor:
     """`update` + `messages` @ `weight`^T, into `update` itself where no gradient needs it."""
+    rows = messages.reshape(-1, messages.shape[-1])
     if torch.is_grad_enabled() or update.dtype != messages.dtype:
-        return update + F.linear(messages, weight)
-    update.view(-1, update.shape[-1]).addmm_(messages.view(-1, messages.shape[-1]), weight.T)
+        return torch.addmm(update.flatten(0, 1), rows, weight.T).view_as(update)
+    update.view(-1, update.shape[-1]).addmm_(rows, weight.T)
     return update
 
 
@@ -186,12 +187,21 @@ class EntityNetwork(nn.Module):
         hidden = shared.start.dense()
         kept = [hidden]
         for index, layer in enumerate(self.layers):
-            update = layer(hidden, shared, index)
+            update = layer(hidden, self._first_layer(shared) if index == 0 else shared, index)
             if self.config.short_cut and update.shape == hidden.shape:
                 update = update + hidden if torch.is_grad_enabled() else update.add_(hidden)
             hidden = update
             kept = [*kept, hidden] if keep else [hidden]
         return kept
+
+    def _first_layer(self, shared: Propagation) -> Propagation:
+        """With only the edges that carry a message: H^0 is 0 but at the start, and so is every product with it."""
+        start, weight = shared.start, shared.edge_weight
+        zero_elsewhere = self.config.aggregate == "sum" and self.config.message != "transe"
+        if not zero_elsewhere or len(start.nodes) == start.num_nodes:
+            return shared
+        edges, kept = shared.edges.sent_by(start.nodes)
+        return dataclasses.replace(shared, edges=edges, edge_weight=None if weight is None else (weight[0][kept],))
 
     def score(self, states: list[Tensor], queries: Tensor) -> Tensor:
         """Logits (n, batch) of n nodes (Eq. 9) from their states, of all layers for `concat_hidden`, and queries."""
