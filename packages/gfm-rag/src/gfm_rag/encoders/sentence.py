@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -55,7 +56,9 @@ class SentenceEncoder:
         self._model: Any = transformers.AutoModel.from_pretrained(self.path).to(self.device).eval()
         self._longest = _longest(folder, self._tokenizer.model_max_length)
         self.dim = int(self._model.config.hidden_size)
-        self.name = f"{folder.name}-{self.dim}"
+        # by content, so that a moved or renamed folder is still the same encoder
+        digest = hashlib.sha256(next(self._model.parameters()).detach().cpu().numpy().tobytes()).hexdigest()
+        self.name = f"{self._model.config.model_type}-{self.dim}-{digest[:12]}"
 
     @classmethod
     def minilm(cls, **options: Any) -> SentenceEncoder:
