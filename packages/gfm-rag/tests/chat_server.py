@@ -1,4 +1,4 @@
-"""A server on loopback that speaks the chat protocol of OpenAI-compatible servers, with the faults that real ones have."""
+"""A server on loopback that speaks the chat protocol of OpenAI-compatible servers, with the faults of real ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,11 @@ def chat_server(answer: Callable[[dict[str, Any]], Any]) -> Iterator[ChatServer]
             data = json.dumps(body).encode()
             try:
                 self.send_response(status)
-                for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **headers}.items():
+                for name, value in {
+                    "Content-Type": "application/json",
+                    "Content-Length": str(len(data)),
+                    **headers,
+                }.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)

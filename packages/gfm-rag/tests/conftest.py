@@ -44,7 +44,9 @@ def random_model(layers: int = 3, size: int = 8, seed: int = 0, **options: Any) 
         return GNNRetriever(GFMConfig(size, (size,) * layers, TEXT_DIM, **options)).eval()
 
 
-def random_questions(batch: int, nodes: int, seed: int = 1, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+def random_questions(
+    batch: int, nodes: int, seed: int = 1, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     """Question embeddings (batch, TEXT_DIM) and start masks (batch, nodes) with two entities each."""
     generator = torch.Generator().manual_seed(seed)
     mask = torch.zeros(batch, nodes, dtype=dtype)

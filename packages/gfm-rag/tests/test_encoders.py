@@ -38,7 +38,9 @@ def test_minilm_knows_paraphrases() -> None:
     assert torch.allclose(vectors.norm(dim=1), torch.ones(3))
     assert vectors[0] @ vectors[1] > 0.8
     assert vectors[0] @ vectors[2] < 0.2
-    torch.testing.assert_close(encoder.encode(texts[2:])[0], vectors[2], atol=1e-5, rtol=0)  # whatever it is padded with
+    torch.testing.assert_close(
+        encoder.encode(texts[2:])[0], vectors[2], atol=1e-5, rtol=0
+    )  # whatever it is padded with
 
 
 @pytest.fixture(scope="module")

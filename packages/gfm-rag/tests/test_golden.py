@@ -125,7 +125,9 @@ def test_the_fine_tuning_loss_and_its_gradients_equal_the_reference() -> None:
 def test_losses_of_rows_without_positives_or_negatives_equal_the_reference() -> None:
     data = tensors("loss_edge_cases")
     for temperature in ("0", "0.2", "1.0"):
-        close(AdversarialBCELoss(float(temperature))(data["in/pred"], data["in/target"]), data[f"out/bce_t{temperature}"])
+        close(
+            AdversarialBCELoss(float(temperature))(data["in/pred"], data["in/target"]), data[f"out/bce_t{temperature}"]
+        )
     close(ListwiseCELoss()(data["in/pred"], data["in/target"]), data["out/listce"])
 
 
@@ -187,7 +189,9 @@ def test_paths_equal_exhaustive_enumeration(flow: str, target: str) -> None:
     close(chained, data[f"out/edge_grads_{flow}_target{target}"], rtol=1e-3)
     expected = PATHS["flows"][flow][target]["exhaustive_top8"]
     found = model.explain(graph, questions, mask, int(target), k=8, compat="v1")
-    assert [[[s.source, s.target, s.relation] for s in path.steps] for path in found] == [row["path"] for row in expected]
+    assert [[[s.source, s.target, s.relation] for s in path.steps] for path in found] == [
+        row["path"] for row in expected
+    ]
     assert [path.weight for path in found] == pytest.approx([row["weight"] for row in expected], abs=1e-5, rel=1e-3)
 
 
@@ -240,10 +244,10 @@ def test_the_compatible_index_equals_the_reference(form: str, tmp_path: Path) ->
 def test_the_default_index_keeps_every_relation_of_a_pair() -> None:
     data = golden("kg_index")
     by_passage = {f"{title}\n{text}": data["openie"][title] for title, text in data["corpus"].items()}
-    index = gfm_rag.KGIndex.from_documents(
-        data["corpus"], lambda passage: {"passage": passage, **by_passage[passage]}
-    )
-    relations = [relation for head, relation, tail in index.triples if (head, tail) == ("charles babbage", "analytical engine")]
+    index = gfm_rag.KGIndex.from_documents(data["corpus"], lambda passage: {"passage": passage, **by_passage[passage]})
+    relations = [
+        relation for head, relation, tail in index.triples if (head, tail) == ("charles babbage", "analytical engine")
+    ]
     assert relations == ["designed", "invented"]
     assert ("ada lovelace", "is", "mathematician") in index.triples  # the two spaces are one
 

@@ -13,7 +13,10 @@ from gfm_rag import HashingEncoder, KGIndex, NgramLinker, normalize_phrase, read
 
 TEXTS = {
     "Ada Lovelace": [["Ada Lovelace", "worked with", "Charles Babbage"], ["Ada Lovelace", "met", "Charles Babbage"]],
-    "Charles Babbage": [["Charles Babbage", "designed", "Analytical Engine"], ["Charles Babbage", "lived in", "London"]],
+    "Charles Babbage": [
+        ["Charles Babbage", "designed", "Analytical Engine"],
+        ["Charles Babbage", "lived in", "London"],
+    ],
     "London": [["London", "is", "capital"], ["Londons", "near", "Thames"]],
     "Empty": [],
 }
@@ -252,7 +255,9 @@ def test_wrong_triples_titles_and_extractions_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["kg.txt", "kg.csv", "kg.tsv"])
-def test_lines_without_three_fields_are_named_or_skipped(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_without_three_fields_are_named_or_skipped(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     split = "\t" if name.endswith("tsv") else ","
     rows = [["a", "r", "b"], ["a", "b"], ["a", "b", "c", "d"], [" x", "r ", "y"]]
     (tmp_path / name).write_text("\n".join(split.join(row) for row in rows) + "\n")

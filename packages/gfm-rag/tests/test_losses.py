@@ -52,7 +52,8 @@ def test_losses_and_gradients_are_finite_at_extreme_logits(loss: torch.nn.Module
     value = loss(logits, targets)
     value.backward()
     assert value.isfinite()
-    assert logits.grad is not None and logits.grad.isfinite().all()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
 
 
 def test_rows_without_positives_do_not_enter_the_ranking_loss() -> None:

@@ -73,7 +73,11 @@ def test_entries_of_another_form_are_named(tmp_path: Path) -> None:
         ("d.json", '{"A": ""}', "document 1 'A': title and text must be non-empty"),
         ("d.json", '["A"]', "expected a JSON object of texts by title"),
         ("d.json", '{"A": ', "not valid JSON"),
-        ("d.jsonl", '{"title": "A", "text": "x"}\n{"title": "A", "text": "x"}', "document 2: the title 'A' occurs twice"),
+        (
+            "d.jsonl",
+            '{"title": "A", "text": "x"}\n{"title": "A", "text": "x"}',
+            "document 2: the title 'A' occurs twice",
+        ),
         ("d.jsonl", '{"title": "A"}', "expected the keys title and text, got title"),
         ("d.jsonl", "[1]", "line 1: expected a JSON object, got list"),
     ],

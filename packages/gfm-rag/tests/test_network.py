@@ -158,7 +158,9 @@ def test_isolated_entities_that_are_no_start_share_one_score(make_graph: Any, ma
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options.values()))
-def test_odd_graphs_and_empty_starts_give_finite_scores(options: dict[str, str], make_graph: Any, make_model: Any) -> None:
+def test_odd_graphs_and_empty_starts_give_finite_scores(
+    options: dict[str, str], make_graph: Any, make_model: Any
+) -> None:
     model = make_model(**options)
     for nodes, edges in ((1, 0), (1, 3), (5, 0), (5, 9)):
         graph = make_graph(nodes=nodes, edges=edges)

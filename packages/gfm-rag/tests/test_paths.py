@@ -11,7 +11,9 @@ from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.paths import best_paths
 
 
-def enumerate_walks(graph: Any, importance: torch.Tensor, starts: list[int], target: int) -> list[tuple[float, tuple[Any, ...]]]:
+def enumerate_walks(
+    graph: Any, importance: torch.Tensor, starts: list[int], target: int
+) -> list[tuple[float, tuple[Any, ...]]]:
     """All walks of 1 to L hops from a start to the target that do not leave it."""
     edges = list(zip(graph.edge_index[1].tolist(), graph.edge_type.tolist(), graph.edge_index[0].tolist(), strict=True))
     found, walks = [], [(0.0, (), node) for node in starts]

@@ -83,7 +83,10 @@ def test_an_unknown_target_is_refused_and_never_imported(tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "planted.py").write_text("open('touched', 'w')")
     monkeypatch.syspath_prepend(tmp_path)
-    for config in ({**V1, "_target_": "planted.Model"}, {**V1, "entity_model": {**ENTITY, "_target_": "planted.Model"}}):
+    for config in (
+        {**V1, "_target_": "planted.Model"},
+        {**V1, "entity_model": {**ENTITY, "_target_": "planted.Model"}},
+    ):
         with pytest.raises(ValueError, match=r"config\.json: unknown _target_ 'planted\.Model', known are gfmrag"):
             GNNRetriever.from_pretrained(write_official(tmp_path / "official", config))
     assert not (tmp_path / "touched").exists()
@@ -122,7 +125,10 @@ def test_damaged_folders_are_told_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"hidden_dims": (8, 4, 8)}, r"hidden_dims must be input_dim=512 in every layer before the last, got \(8, 4, 8\)"),
+        (
+            {"hidden_dims": (8, 4, 8)},
+            r"hidden_dims must be input_dim=512 in every layer before the last, got \(8, 4, 8\)",
+        ),
         ({"message": "dot"}, "distmult, transe, rotate, got 'dot'"),
         ({"input_dim": 7, "hidden_dims": (7,), "message": "rotate"}, "even for message='rotate'"),
         ({"hidden_dims": ()}, "non-empty list"),

@@ -62,7 +62,9 @@ def test_gradients_equal_finite_differences(make_graph: Any, message: str) -> No
     graph = make_graph(nodes=6, edges=8)
     edges = grouped_edges(graph)
     states, vectors, weight = inputs(graph)
-    assert torch.autograd.gradcheck(lambda *x: relational_sum(x[0], x[1], edges, message, x[2], 3), (states, vectors, weight))
+    assert torch.autograd.gradcheck(
+        lambda *x: relational_sum(x[0], x[1], edges, message, x[2], 3), (states, vectors, weight)
+    )
     reached = edges.in_degree > 0
     assert torch.autograd.gradcheck(
         lambda *x: relational_max(x[0], x[1], edges, message, x[2], 3)[reached], (states, vectors, weight)
@@ -84,7 +86,8 @@ def test_a_graph_without_edges_sums_to_zero(make_graph: Any) -> None:
     out = relational_sum(states, vectors, grouped_edges(graph))
     assert torch.equal(out, torch.zeros_like(out))
     out.sum().backward()
-    assert states.grad is not None and not states.grad.any()
+    assert states.grad is not None
+    assert not states.grad.any()
 
 
 def test_blocks_follow_the_memory_budget_unless_a_size_is_given() -> None:

@@ -112,7 +112,7 @@ def test_paths_are_told_in_the_words_of_the_graph() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     index = KGIndex.from_triples(TRIPLES, ENTITIES)
     model = GNNRetriever(GFMConfig(8, (8,), 16))
-    with pytest.raises(ValueError, match="gives 12 dimensions.*text_dim=16"):
+    with pytest.raises(ValueError, match=r"gives 12 dimensions.*text_dim=16"):
         GFMRetriever(index, model, HashingEncoder(12), NgramLinker(), lambda _: [])
     with pytest.raises(ValueError, match="no entities"):
         GFMRetriever(KGIndex.from_triples([], {}), model, HashingEncoder(16), NgramLinker(), lambda _: [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +91,16 @@ def test_fine_tuning_lowers_the_loss_it_minimises(tmp_path: Path) -> None:
     assert data.start_mask.sum(1).tolist() == [1] * CITIES
     torch.manual_seed(0)
     model = GNNRetriever(GFMConfig(16, (16, 16), 32))
-    args = TrainingArguments(tmp_path, use_cpu=True, num_train_epochs=10, per_device_train_batch_size=4, report_to="none",
-                             learning_rate=0.01, disable_tqdm=True, save_strategy="no", logging_strategy="no")  # fmt: skip
+    options: dict[str, Any] = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no"}
+    args = TrainingArguments(
+        tmp_path,
+        use_cpu=True,
+        num_train_epochs=10,
+        per_device_train_batch_size=4,
+        learning_rate=0.01,
+        report_to="none",
+        **options,
+    )
     trainer = FinetuneTrainer(model, args, GraphPool([data]), GraphPool([data]), document_loss=0.1)
     everything = {"batch": GraphBatches([CITIES], CITIES)[0]}
     before, ranks = float(trainer.compute_loss(model, everything)), trainer.judge(model.eval(), data)
@@ -136,7 +145,7 @@ def test_every_batch_is_of_one_graph_and_an_epoch_holds_every_row_once() -> None
     seen = [(batch.graph, row) for batch in batches for row in batch.rows.tolist()]  # type: ignore[attr-defined]
     assert sorted(seen) == [(graph, row) for graph, size in enumerate([5, 3, 7]) for row in range(size)]
     graphs = [batch.graph for batch in batches]  # type: ignore[attr-defined]
-    assert len([1 for a, b in zip(graphs, graphs[1:], strict=False) if a != b]) == 2  # one graph after the other
+    assert len([1 for a, b in pairwise(graphs) if a != b]) == 2  # one graph after the other
     first = [batch.rows.tolist() for batch in batches]  # type: ignore[attr-defined]
     batches.set_epoch(1)
     assert [batch.rows.tolist() for batch in batches] != first  # type: ignore[attr-defined]

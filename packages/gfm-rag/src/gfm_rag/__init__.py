@@ -7,6 +7,7 @@ from gfm_rag.baselines import BM25Retriever, DenseRetriever, PageRankRetriever
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders.hashing import HashingEncoder
 from gfm_rag.encoders.sentence import SentenceEncoder
+from gfm_rag.extractors import OpenAICompatibleExtractor, RuleExtractor, SpacyExtractor
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.ircot import ChatPrompt, IRCoTResult, ircot
 from gfm_rag.json_replies import extract_json
@@ -38,12 +39,15 @@ __all__ = [
     "KGIndex",
     "ListwiseCELoss",
     "NgramLinker",
+    "OpenAICompatibleExtractor",
     "PageRankRetriever",
     "Path",
     "PathStep",
     "QueryGNN",
     "RetrievedDocument",
+    "RuleExtractor",
     "SentenceEncoder",
+    "SpacyExtractor",
     "evaluate_answers",
     "exact_match",
     "extract_json",

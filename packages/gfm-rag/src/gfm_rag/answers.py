@@ -49,8 +49,8 @@ def f1_score(prediction: str, answers: str | Sequence[str], style: Style = "hotp
     Args:
         prediction: an answer.
         answers: one gold answer, or several.
-        style: "hotpotqa" and "2wiki" give 0 where one side is yes, no or noanswer and the other differs; "musique" has no
-            such rule, and 1 where both sides are empty.
+        style: "hotpotqa" and "2wiki" give 0 where one side is yes, no or noanswer and the other differs; "musique" has
+            no such rule, and 1 where both sides are empty.
 
     Raises:
         ValueError: an unknown style, or no answer.
@@ -102,7 +102,9 @@ def evaluate_answers(rows: Iterable[Mapping[str, Any]], style: Style) -> dict[st
         metrics.append((exact_match(prediction, gold), best[0], best[1], best[2]))
     if not metrics:
         raise ValueError("there are no rows to evaluate")
-    return {name: fmean(column) for name, column in zip(("em", *_Overlap._fields), zip(*metrics, strict=True), strict=True)}
+    return {
+        name: fmean(column) for name, column in zip(("em", *_Overlap._fields), zip(*metrics, strict=True), strict=True)
+    }
 
 
 def recall_at_k(retrieved_titles: Sequence[str], gold_titles: Sequence[str], k: int) -> float:
@@ -118,4 +120,3 @@ def recall_at_k(retrieved_titles: Sequence[str], gold_titles: Sequence[str], k: 
         raise ValueError(f"k must be at least 1, got {k}")
     top = list(dict.fromkeys(retrieved_titles))[:k]
     return len(gold.intersection(top)) / len(gold)
-

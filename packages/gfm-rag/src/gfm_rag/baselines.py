@@ -1,4 +1,4 @@
-"""What GFM-RAG is compared with on an index: BM25, dense retrieval, personalised PageRank. All return documents alike."""
+"""What GFM-RAG is compared with on an index: BM25, dense retrieval and personalised PageRank."""
 
 from __future__ import annotations
 

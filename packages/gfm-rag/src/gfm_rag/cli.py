@@ -21,18 +21,20 @@ from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import EmbeddingLinker, Linker, NgramLinker
 from gfm_rag.multihop import read_documents, read_records
 from gfm_rag.path_figure import draw_paths, path_text
-from gfm_rag.query_gnn import QueryGNN
+from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.ranking import Ranker
 from gfm_rag.retrieved import Retriever
 from gfm_rag.retriever import GFMRetriever
 from nips_common import cli
 from nips_common.artifacts import read_json
-from nips_common.runtime import require, resolve_device
+from nips_common.runtime import resolve_device
 
-app = cli.make_app("gfm-rag", "gfm-rag", "A knowledge-graph index over documents and one graph network that retrieves from it.")
+app = cli.make_app(
+    "gfm-rag", "gfm-rag", "A knowledge-graph index over documents and one graph network that retrieves from it."
+)
 
 Index = Annotated[Path, typer.Argument(help="Index folder.")]
-Model = Annotated[Path | None, typer.Option(help="Model folder: ours, or config.json and model.pth of the official code.")]
+Model = Annotated[Path | None, typer.Option(help="Model folder: ours, or the official config.json and model.pth.")]
 EncoderName = Annotated[str, typer.Option("--encoder", help="Folder or hub id, minilm (the asset), or hashing-DIM.")]
 LinkerName = Annotated[str, typer.Option("--linker", help="Of names to entities: ngram, or embedding (the encoder).")]
 RetrieverName = Annotated[str, typer.Option("--retriever", help="gfm, bm25, dense or ppr.")]
@@ -104,7 +106,7 @@ def _tell(index: KGIndex, whole: bool) -> None:
 def import_triples(
     triples: Annotated[Path, typer.Argument(help="kg.txt of the official code, or .csv or .tsv with quoting.")],
     out: Annotated[Path, typer.Argument(help="Index folder to write.")],
-    document_entities: Annotated[Path, typer.Option(help="JSON {title: [entities]}, the official document2entities.json.")],
+    document_entities: Annotated[Path, typer.Option(help="JSON {title: [entities]}, as document2entities.json.")],
     documents: Annotated[Path | None, typer.Option(help="JSON or JSONL with the texts of the documents.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Skip malformed lines and count them.")] = False,
 ) -> None:
@@ -130,7 +132,9 @@ def report_index(index: Index) -> None:
     _tell(KGIndex.load(index), whole=True)
 
 
-def _gfm(index: KGIndex, model: Path | None, encoder: str, linker: str, ranker: str, top: int, device: str) -> GFMRetriever:
+def _gfm(
+    index: KGIndex, model: Path | None, encoder: str, linker: str, ranker: str, top: int, device: str
+) -> GFMRetriever:
     if model is None:
         raise ValueError("--model is needed: a folder of `gfm-rag finetune` or of the official weights")
     network = GNNRetriever.from_pretrained(model, device=device)
@@ -233,14 +237,11 @@ def evaluate(
 def convert(
     checkpoint: Annotated[Path, typer.Argument(help="Model folder, official or ours.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    official: Annotated[bool, typer.Option("--official", help="Write config.json and model.pth as the official code.")] = False,
+    official: Annotated[bool, typer.Option("--official", help="Write config.json and model.pth.")] = False,
 ) -> None:
-    """Turn an official model folder into ours, a pre-trained model into a retriever, or ours into the official form."""
+    """Turn an official model folder into ours, a pre-trained model into a retriever, or ours into the official."""
     config = read_json(checkpoint / "config.json") if (checkpoint / "config.json").is_file() else {}
     if config.get("kind") == QueryGNN.kind:
-        require("accelerate", "gfm-rag[train]")
-        from gfm_rag.trainers import retriever_from
-
         model = retriever_from(QueryGNN.from_pretrained(checkpoint))
     else:
         model = GNNRetriever.from_pretrained(checkpoint)
@@ -253,13 +254,13 @@ _FREE = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_
 
 @app.command("pretrain", context_settings=_FREE)
 def pretrain(context: typer.Context) -> None:
-    """Stage 1 on index folders: --index ... --output_dir ... (--help lists all options)."""
+    """Stage 1: --index ... --output_dir ... (--help lists all options)."""
     train.run("pretrain", context.args)
 
 
 @app.command("finetune", context_settings=_FREE)
 def finetune(context: typer.Context) -> None:
-    """Stage 2 on index folders and QA files: --index ... --questions ... --output_dir ... (--help lists all options)."""
+    """Stage 2: --index ... --questions ... --output_dir ... (--help lists all options)."""
     train.run("finetune", context.args)
 
 

@@ -18,13 +18,15 @@ Extraction = dict[str, Any]
 
 
 class Extractor(Protocol):
-    """Turns a passage into {"passage", "extracted_entities": [...], "extracted_triples": [[head, relation, tail], ...]}.
+    """Turns a passage into {"passage", "extracted_entities", "extracted_triples": [[head, relation, tail], ...]}.
 
     One that can work on several passages at a time also has `map(passages)`, which yields the extractions in any order.
     A failure that other passages need not share is reported as {"passage", "error", ...} instead of raised.
     """
 
-    def __call__(self, passage: str) -> Extraction: ...
+    def __call__(self, passage: str) -> Extraction:
+        """The extraction of a passage."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True)

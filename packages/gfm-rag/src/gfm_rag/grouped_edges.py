@@ -86,9 +86,7 @@ class GroupedEdges:
         keys, order = torch.sort(ids, stable=True)
         counts = torch.bincount(ids, minlength=num_ids)
         pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        return Grouping(
-            order, keys.cpu(), pointers, self.receivers[order], self.senders[order], self.relations[order]
-        )
+        return Grouping(order, keys.cpu(), pointers, self.receivers[order], self.senders[order], self.relations[order])
 
 
 # edge_index -> (edge_type, what both looked like, the groups); an entry goes when its edge_index does
@@ -125,8 +123,6 @@ def _group_edges(edge_index: Tensor, edge_type: Tensor, num_nodes: int, num_rela
         )
     for name, ids, size in (("edge_index", edge_index, num_nodes), ("edge_type", edge_type, num_relations)):
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= size):
-            raise ValueError(
-                f"{name} must hold ids from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}"
-            )
+            raise ValueError(f"{name} must hold ids from 0 to {size - 1}, got {int(ids.min())} to {int(ids.max())}")
     # copies: rows of edge_index would be views that keep it, and its entry in the cache, alive
     return GroupedEdges(edge_index[0].clone(), edge_index[1].clone(), edge_type.clone(), num_nodes, num_relations)

@@ -1,8 +1,8 @@
 """An index as a folder.
 
-index.json: kind, format version, settings, counts. documents.jsonl: a line for each document with text, entities, triples
-and what extraction gave. graph.csv: all triples in id order (head, relation, tail), readable on its own. given.csv and
-equivalent.csv: those that belong to no document.
+index.json: kind, format version, settings, counts. documents.jsonl: a line for each document with text, entities,
+triples and what extraction gave. graph.csv: all triples in id order (head, relation, tail), readable on its own.
+given.csv and equivalent.csv: those that belong to no document.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def write(
 ) -> None:
     """Writes all files into a temporary folder that then takes the place of `folder`."""
     counts = {"documents": len(documents), "triples": len(triples)}
-    with atomic_folder(folder) as new:
+    with atomic_folder(Path(folder)) as new:
         with (new / "documents.jsonl").open("w", encoding="utf-8") as file:
             for document in documents:
                 file.write(json.dumps(dataclasses.asdict(document), ensure_ascii=False) + "\n")
@@ -114,8 +114,8 @@ def read(
     Raises:
         ValueError: not an index, or a damaged or half-written one; names the file.
     """
-    recover(folder)
     path = Path(folder)
+    recover(path)
     missing = [name for name in ("index.json", *_FILES) if not (path / name).is_file()]
     if missing:
         raise ValueError(f"{path} is no index, or a half-written one: {', '.join(missing)} missing")

@@ -81,9 +81,9 @@ def ircot(
 ) -> IRCoTResult:
     """Retrieves, lets the model think, retrieves for the thought, and so on.
 
-    A document found twice keeps its larger norm_score. The loop ends after a thought with "So the answer is:", or after
-    `max_steps` thoughts, the last of which is still retrieved for [code]. The paper's steps: 2 on HotpotQA, 4 on MuSiQue,
-    2 on 2Wiki, with `top_k` 10.
+    A document found twice keeps its larger norm_score. The loop ends after a thought with "So the answer is:", or
+    after `max_steps` thoughts, the last of which is still retrieved for [code]. The paper's steps: 2 on HotpotQA, 4 on
+    MuSiQue, 2 on 2Wiki, with `top_k` 10.
 
     Args:
         retriever: of documents.

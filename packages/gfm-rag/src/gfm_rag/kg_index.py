@@ -1,4 +1,4 @@
-"""The knowledge-graph index over documents (section 3.1 of the paper): built, grown, shrunk, saved, turned to tensors."""
+"""The knowledge-graph index over documents (section 3.1 of the paper): built, grown, shrunk, saved, made tensors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class KGIndex:
         Args:
             documents: text by title.
             extractor: passage to {"passage", "extracted_entities", "extracted_triples"}, see `Extractor`.
-            linker: finds entities of nearly the same name, which are joined by edges "equivalent"; None = no such edges.
+            linker: finds entities of nearly the same name, which edges "equivalent" join; None = no such edges.
             compat: "v1" builds the graph as the official release 1.0.0: the ASCII normaliser, one relation for each
                 pair of entities (the last one, which an "equivalent" edge overwrites), and only documents with triples.
             multi_relation: keep all distinct triples instead of one for each pair.
@@ -260,7 +260,9 @@ class KGIndex:
         gone = list(dict.fromkeys([titles] if isinstance(titles, str) else titles))
         unknown = [title for title in gone if title not in self._documents]
         if unknown:
-            raise ValueError(f"no document {unknown[0]!r} in the index (of {len(gone)} titles {len(unknown)} are unknown)")
+            raise ValueError(
+                f"no document {unknown[0]!r} in the index (of {len(gone)} titles {len(unknown)} are unknown)"
+            )
         removed = [self._documents.pop(title) for title in gone]
         left = {name for document in self._documents.values() for name in document.entities}
         orphans = {name for document in removed for name in document.entities} - left

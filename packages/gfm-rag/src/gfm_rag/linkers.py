@@ -24,9 +24,13 @@ class Neighbour(TypedDict):
 class Linker(Protocol):
     """Finds the entities nearest to names: `index` the entities once, then call."""
 
-    def index(self, names: Sequence[str]) -> None: ...
+    def index(self, names: Sequence[str]) -> None:
+        """Takes the entities among which to look."""
+        ...
 
-    def __call__(self, queries: Iterable[str], top_k: int = 1) -> dict[str, list[Neighbour]]: ...
+    def __call__(self, queries: Iterable[str], top_k: int = 1) -> dict[str, list[Neighbour]]:
+        """The nearest entities of each query, best first."""
+        ...
 
 
 def _check(names: Sequence[str] | None, top_k: int) -> None:
@@ -133,7 +137,9 @@ class NgramLinker:
 
     def _incidence(self, grams: list[set[str]]) -> Tensor:
         """(trigrams, names) sparse 0/1 matrix."""
-        pairs = [(self._columns[gram], row) for row, found in enumerate(grams) for gram in found if gram in self._columns]
+        pairs = [
+            (self._columns[gram], row) for row, found in enumerate(grams) for gram in found if gram in self._columns
+        ]
         index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
         size = (len(self._columns), len(grams))
         return torch.sparse_coo_tensor(index, torch.ones(index.shape[1]), size).coalesce()

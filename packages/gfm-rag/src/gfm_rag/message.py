@@ -14,7 +14,9 @@ from torch import Tensor
 class BlockFunction(Protocol):
     """Joins a block (n, batch, d), which it may overwrite, with another that broadcasts to it."""
 
-    def __call__(self, block: Tensor, other: Tensor) -> Tensor: ...
+    def __call__(self, block: Tensor, other: Tensor) -> Tensor:
+        """The joined block."""
+        ...
 
 
 class MessageFunction(NamedTuple):

@@ -1,4 +1,4 @@
-"""Readers of the multi-hop data sets HotpotQA, 2WikiMultihopQA and MuSiQue, and of documents and questions in general."""
+"""Readers of HotpotQA, 2WikiMultihopQA and MuSiQue, and of documents and questions in general."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def read_multihop(
         try:
             question = read(entry, corpus)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"{path}, entry {number}: not of the form {form} ({type(error).__name__}: {error})") from error
+            raise ValueError(
+                f"{path}, entry {number}: not of the form {form} ({type(error).__name__}: {error})"
+            ) from error
         question["answer_aliases"] += [a for a in (aliases or {}).get(question["id"], ()) if a != question["answer"]]
         questions.append(question)
     return MultihopData(corpus.documents, questions)
@@ -132,7 +134,9 @@ def read_documents(path: str | Path) -> dict[str, str]:
         pairs = []
         for number, record in enumerate(read_records(path), 1):
             if not {"title", "text"} <= record.keys():
-                raise ValueError(f"{path}, document {number}: expected the keys title and text, got {', '.join(record)}")
+                raise ValueError(
+                    f"{path}, document {number}: expected the keys title and text, got {', '.join(record)}"
+                )
             pairs.append((record["title"], record["text"]))
     else:
         found = _parse(path.read_text("utf-8"), str(path), pairs=list)

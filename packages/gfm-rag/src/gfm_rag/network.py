@@ -7,17 +7,27 @@ memory, and relation vectors are shared by the batch.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from gfm_rag.config import GFMConfig
 from gfm_rag.grouped_edges import GroupedEdges
 from gfm_rag.message import MESSAGES
 from gfm_rag.relational_product import relational_max, relational_sum
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "elu": functional.elu,
+    "leaky_relu": functional.leaky_relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
 _VARIANCE_FLOOR = 1e-6  # of the standard deviation in "pna"
 
 
@@ -89,11 +99,11 @@ class RelationalLayer(nn.Module):
         messages = self._aggregate(hidden, self.relation_projection(shared.relations), shared, weight)
         # Linear([H ; M]) as two products, without ever holding [H ; M]
         d = self.config.input_dim
-        update = F.linear(hidden, self.linear.weight[:, :d], self.linear.bias)
+        update = functional.linear(hidden, self.linear.weight[:, :d], self.linear.bias)
         update = _add_product(update, messages, self.linear.weight[:, d:])
         if self.layer_norm is not None:
             update = self.layer_norm(update)
-        return cast(Tensor, getattr(F if self.config.activation != "tanh" else torch, self.config.activation)(update))
+        return _ACTIVATIONS[self.config.activation](update)
 
     def _aggregate(self, hidden: Tensor, vectors: Tensor, shared: Propagation, weight: Tensor | None) -> Tensor:
         edges, start, chunk = shared.edges, shared.start, shared.edge_chunk_size
@@ -208,7 +218,9 @@ class EntityNetwork(nn.Module):
         features = torch.cat(states, -1) if len(states) > 1 else states[0]
         first, size = cast(nn.Linear, self.mlp[0]), features.shape[-1]
         # the part of the first linear layer that reads the query is the same for all nodes
-        value = F.linear(features, first.weight[:, :size]) + F.linear(queries, first.weight[:, size:], first.bias)
+        value = functional.linear(features, first.weight[:, :size]) + functional.linear(
+            queries, first.weight[:, size:], first.bias
+        )
         for module in self.mlp[1:]:
             value = module(value)
         return value.squeeze(-1)

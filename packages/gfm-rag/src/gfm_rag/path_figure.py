@@ -12,7 +12,7 @@ Hop = tuple[str, str, str, bool]  # head, relation, tail, and whether the walk g
 
 
 def path_text(hops: Sequence[Hop]) -> str:
-    """One line, a --[relation]--> b <--[relation]-- c: the arrow is that of the triple, the walk goes from left to right."""
+    """One line, a --[relation]--> b <--[relation]-- c: arrows are those of triples, the walk goes left to right."""
     first = hops[0][2] if hops[0][3] else hops[0][0]
     parts = [first]
     for head, relation, tail, inverse in hops:
@@ -38,10 +38,16 @@ def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], t
     figure = Figure(figsize=(2.6 * (longest + 1) + 0.8, 0.9 * len(paths) + 1.0), layout="constrained")
     axes = figure.subplots()
     for row, (weight, hops) in enumerate(paths):
-        names = [hops[0][2] if hops[0][3] else hops[0][0]] + [head if inverse else tail for head, _, tail, inverse in hops]
+        names = [hops[0][2] if hops[0][3] else hops[0][0]] + [
+            head if inverse else tail for head, _, tail, inverse in hops
+        ]
         axes.text(-0.6, -row, f"{weight:.3g}", va="center", ha="right", fontsize=8, color="0.4")
         for place, name in enumerate(names):
-            box = {"boxstyle": "round", "facecolor": "#dbe9f6" if 0 < place < len(hops) else "#f9dcc4", "edgecolor": "0.5"}
+            box = {
+                "boxstyle": "round",
+                "facecolor": "#dbe9f6" if 0 < place < len(hops) else "#f9dcc4",
+                "edgecolor": "0.5",
+            }
             axes.text(place, -row, _short(name), va="center", ha="center", fontsize=8, bbox=box)
         for place, (_, relation, _, inverse) in enumerate(hops):
             ends = (place + 0.3, -row), (place + 0.7, -row)

@@ -1,4 +1,4 @@
-"""Path explanation: the walks from question entities to a target whose edges matter most to its score (Eq. 17 to 19)."""
+"""Path explanation: the walks from question entities to a target that its score owes most to (Eq. 17 to 19)."""
 
 from __future__ import annotations
 
@@ -58,12 +58,11 @@ def best_paths(edges: GroupedEdges, importance: Tensor, starts: list[int], targe
     Returns:
         Best first.
     """
-    layers, num_edges = importance.shape
     sums = importance.new_full((edges.num_nodes, k), float("-inf"), dtype=torch.float64)
     sums[starts, 0] = 0.0
     before: list[Tensor] = []  # per layer (N, k): edge * k + rank of the walk that it continues
     found: list[tuple[float, int, int]] = []
-    for layer in range(layers):
+    for layer in range(len(importance)):
         sums[target] = float("-inf")
         extended = sums[edges.senders] + importance[layer].double()[:, None]
         sums, came_from = _largest_per_receiver(extended, edges.receivers, edges.num_nodes)
@@ -91,9 +90,7 @@ def _largest_per_receiver(values: Tensor, receivers: Tensor, num_nodes: int) -> 
     return sums, came_from
 
 
-def _steps(
-    edges: GroupedEdges, before: list[Tensor], layer: int, node: int, rank: int, k: int
-) -> tuple[PathStep, ...]:
+def _steps(edges: GroupedEdges, before: list[Tensor], layer: int, node: int, rank: int, k: int) -> tuple[PathStep, ...]:
     """Follows a walk back from its end."""
     steps: list[PathStep] = []
     for came_from in before[layer::-1]:

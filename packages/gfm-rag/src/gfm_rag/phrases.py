@@ -22,9 +22,9 @@ def normalize_phrase(text: str | float, normalizer: Normalizer = "unicode") -> s
 
     Args:
         text: a phrase; a number becomes its decimal string.
-        normalizer: "unicode" keeps letters, marks and digits of any script and collapses spaces; "ascii" is the official
-            one, which the released weights saw: every other character than A-Z, a-z, 0-9 becomes one space, so that
-            text in other scripts is erased, and inner runs of spaces stay.
+        normalizer: "unicode" keeps letters, marks and digits of any script and collapses spaces; "ascii" is the
+            official one, which the released weights saw: every other character than A-Z, a-z, 0-9 becomes one space,
+            so that text in other scripts is erased, and inner runs of spaces stay.
 
     Returns:
         The phrase, possibly empty.

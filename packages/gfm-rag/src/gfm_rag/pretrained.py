@@ -45,7 +45,7 @@ class PretrainedNetwork(nn.Module):
         if official:
             save_official(folder, self)
         else:
-            save_folder(folder, self.kind, dataclasses.asdict(self.config), self.state_dict())
+            save_folder(Path(folder), self.kind, dataclasses.asdict(self.config), self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
@@ -113,14 +113,18 @@ def read_official_config(path: Path, kind: str) -> GFMConfig:
     _check_target(found.get("_target_"), _OFFICIAL, path)
     _check_target(entity.get("_target_"), _NETWORKS, path)
     if _OFFICIAL[found["_target_"]] != kind:
-        raise ValueError(f"{path}: _target_ {found['_target_']!r} is a {_OFFICIAL[found['_target_']]}, expected a {kind}")
+        raise ValueError(
+            f"{path}: _target_ {found['_target_']!r} is a {_OFFICIAL[found['_target_']]}, expected a {kind}"
+        )
     sizes = [found[key] for key in ("rel_emb_dim", "feat_dim") if key in found]
     if len(sizes) != 1:
         raise ValueError(f"{path}: model_config must hold rel_emb_dim (1.0.0) or feat_dim (2.0.0)")
     accepted = {field.name for field in dataclasses.fields(GFMConfig)} - {"text_dim"}
     settings = {_NAMES.get(key, key): value for key, value in entity.items() if key not in _IGNORED}
     check_keys(settings, accepted, ["input_dim", "hidden_dims"], f"{path}: entity_model")
-    check_keys(found, {"entity_model", "rel_emb_dim", "feat_dim", *_IGNORED, *_OF_THE_RETRIEVER}, (), f"{path}: model_config")
+    check_keys(
+        found, {"entity_model", "rel_emb_dim", "feat_dim", *_IGNORED, *_OF_THE_RETRIEVER}, (), f"{path}: model_config"
+    )
     return GFMConfig(**settings, text_dim=sizes[0])
 
 
@@ -139,7 +143,7 @@ def read_official_weights(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: no such file (expected model.safetensors or model.pth)")
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - torch raises what the damaged or unsafe stream happens to hit
+    except Exception as error:  # torch raises what the damaged or unsafe stream happens to hit
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(f"{path}: not a file of tensors that can be read safely ({reason[0]})") from error
     weights = content.get("model") if isinstance(content, dict) else None

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from gfm_rag.config import GFMConfig
-from gfm_rag.gnn_retriever import check_graph
+from gfm_rag.gnn_retriever import GNNRetriever, check_graph
 from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.kg_completion import remove_easy_edges, to_tail_mode
 from gfm_rag.network import EntityNetwork, Propagation, Start
@@ -63,3 +63,15 @@ class QueryGNN(PretrainedNetwork):
         # (1 + K, B, d): only the candidates' states go through the head
         read = [state[candidates.T, rows.T] for state in self.entity_model.head_input(states)]
         return self.entity_model.score(read, queries).T
+
+
+def retriever_from(pretrained: QueryGNN) -> GNNRetriever:
+    """A retriever with pre-trained weights; `question_mlp`, which stage 1 does not have, begins as `rel_mlp`.
+
+    The paper does not say how; the official release 1.0.0 loads strictly and fails here.
+    """
+    model = GNNRetriever(pretrained.config)
+    model.entity_model.load_state_dict(pretrained.entity_model.state_dict())
+    model.rel_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
+    model.question_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
+    return model

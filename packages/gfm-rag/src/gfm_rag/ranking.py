@@ -68,6 +68,5 @@ def rank_documents(
         weights = torch.zeros_like(entity_logits).scatter_(1, best, 1.0)
     if ranker in ("idf", "idf_topk"):
         weights = weights * inverse_frequency(matrix)
-    if matrix.is_sparse:
-        return torch.sparse.mm(matrix.t(), weights.t()).t()
-    return weights @ matrix
+    scores: Tensor = torch.sparse.mm(matrix.t(), weights.t()).t() if matrix.is_sparse else weights @ matrix
+    return scores

@@ -174,7 +174,7 @@ class _RelationalSum(torch.autograd.Function):
         return out.view(edges.num_nodes, *states.shape[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, vectors, *rest = ctx.saved_tensors
         weight = rest[0] if rest else None
         grad = grad.contiguous()
@@ -193,7 +193,7 @@ class _RelationalSum(torch.autograd.Function):
 def _grad_states(
     grad: Tensor, vectors: Tensor, weight: Tensor | None, edges: GroupedEdges, function: MessageFunction, size: int
 ) -> Tensor:
-    """d x[u] = sum over edges from u of w_e * dm/dx^T g[receiver]."""
+    """Gradient of x[u]: sum over edges from u of w_e * dm/dx^T g[receiver]."""
     by = edges.by_sender
     receiver = _Gather(grad, by.receivers, size)
     relation = _Gather(vectors, by.relations, size)
@@ -217,7 +217,7 @@ def _grad_vectors(
     function: MessageFunction,
     size: int,
 ) -> Tensor:
-    """d rho[r] = sum over edges of relation r, and over the batch, of w_e * dm/drho^T g[receiver]."""
+    """Gradient of rho[r]: sum over edges of relation r, and over the batch, of w_e * dm/drho^T g[receiver]."""
     by = edges.by_relation
     receiver = _Gather(grad, by.receivers, size)
     sender = _Gather(states, by.senders, size)
@@ -238,7 +238,7 @@ def _grad_weight(
     function: MessageFunction,
     size: int,
 ) -> Tensor | None:
-    """d w_e = m_e . g[receiver]; in the graph's edge order, which needs no grouping."""
+    """Gradient of w_e: m_e . g[receiver]; in the graph's edge order, which needs no grouping."""
     if weight is None:
         return None
     receiver, sender = _Gather(grad, edges.receivers, size), _Gather(states, edges.senders, size)
@@ -275,7 +275,7 @@ class _RelationalMax(torch.autograd.Function):
         return out.view(edges.num_nodes, *states.shape[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, vectors, largest, *rest = ctx.saved_tensors
         weight = rest[0] if rest else None
         edges, function, size = ctx.edges, ctx.function, ctx.size

@@ -28,7 +28,9 @@ class RetrievedDocument(NamedTuple):
 class Retriever(Protocol):
     """Anything that finds documents for a question."""
 
-    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]: ...
+    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
+        """The best documents, best first."""
+        ...
 
 
 def best_documents(

@@ -51,7 +51,8 @@ class GFMRetriever:
         check_ranker(ranker, top_k_entities)
         if encoder.dim != model.config.text_dim:
             raise ValueError(
-                f"the encoder gives {encoder.dim} dimensions, but the model was made for text_dim={model.config.text_dim}"
+                f"the encoder gives {encoder.dim} dimensions, but the model was made for "
+                f"text_dim={model.config.text_dim}"
             )
         if not index.entities:
             raise ValueError("the index has no entities: nothing can be retrieved from it")

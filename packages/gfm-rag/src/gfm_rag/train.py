@@ -1,7 +1,7 @@
 """The training script of both stages: `gfm-rag pretrain`, `gfm-rag finetune`, or `torchrun ... -m gfm_rag.train STAGE`.
 
-Options are those of the stage and of transformers' TrainingArguments, as flags or in one YAML or JSON file. Copy this file
-to change how a stage is trained.
+Options are those of the stage and of transformers' TrainingArguments, as flags or in one YAML or JSON file. Copy this
+file to change how a stage is trained.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import NgramLinker
 from gfm_rag.multihop import read_records
-from gfm_rag.query_gnn import QueryGNN
+from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.questions import prepare_questions
 from gfm_rag.training_data import GraphPool, QuestionGraph, TripleGraph
 from nips_common.cli import user_errors
@@ -75,7 +75,9 @@ class StageArguments:
     dry_run: bool = dataclasses.field(
         default=False, metadata={"help": "Check everything and say what would be trained; write nothing."}
     )
-    resume: bool = dataclasses.field(default=False, metadata={"help": "Go on from the newest checkpoint of output_dir."})
+    resume: bool = dataclasses.field(
+        default=False, metadata={"help": "Go on from the newest checkpoint of output_dir."}
+    )
 
 
 @dataclasses.dataclass
@@ -190,7 +192,9 @@ def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], ind
     batch, processes = args.per_device_train_batch_size, max(args.world_size, 1)
     accumulation = args.gradient_accumulation_steps
     per_epoch = sum(-(-size // batch) for size in sizes)
-    steps = args.max_steps if args.max_steps > 0 else -(-per_epoch // (processes * accumulation)) * args.num_train_epochs
+    steps = (
+        args.max_steps if args.max_steps > 0 else -(-per_epoch // (processes * accumulation)) * args.num_train_epochs
+    )
     nodes = max(len(index.entities) for index in indexes)
     states = 5 * len(model.config.hidden_dims) * batch * nodes * model.config.input_dim * 4
     return {
@@ -211,7 +215,9 @@ def _config(options: StageArguments, encoder: Encoder) -> GFMConfig:
 
 def _checked(model: Any, encoder: Encoder) -> Any:
     if model.config.text_dim != encoder.dim:
-        raise ValueError(f"the encoder gives {encoder.dim} dimensions, the model wants text_dim={model.config.text_dim}")
+        raise ValueError(
+            f"the encoder gives {encoder.dim} dimensions, the model wants text_dim={model.config.text_dim}"
+        )
     return model
 
 
@@ -289,8 +295,6 @@ def _finetuning(
 
 
 def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetriever:
-    from gfm_rag.trainers import retriever_from
-
     if options.init is None:
         return GNNRetriever(_config(options, encoder))
     config = Path(options.init) / "config.json"

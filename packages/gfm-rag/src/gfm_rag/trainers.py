@@ -59,7 +59,9 @@ class GraphTrainer(Trainer):
         eval_graphs: to validate on; None = no validation.
     """
 
-    def __init__(self, model: nn.Module, args: TrainingArguments, graphs: GraphPool, eval_graphs: GraphPool | None) -> None:
+    def __init__(
+        self, model: nn.Module, args: TrainingArguments, graphs: GraphPool, eval_graphs: GraphPool | None
+    ) -> None:
         self.network, self.graphs, self.eval_graphs = model, graphs, eval_graphs
         batches = GraphBatches(graphs.sizes, args.per_device_train_batch_size, args.seed)
         super().__init__(
@@ -86,7 +88,8 @@ class GraphTrainer(Trainer):
         found = [self.judge(model, pool.get(number)) for number in range(len(pool.sizes))]
         metrics = {f"{metric_key_prefix}_{key}": sum(row[key] for row in found) / len(found) for key in found[0]}
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        control: Any = self.control  # type: ignore[has-type]
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)
         return metrics
 
     def judge(self, model: Any, graph: Any) -> dict[str, float]:
@@ -204,7 +207,7 @@ class FinetuneTrainer(GraphTrainer):
             documents = rank_documents(logits, graph.entity_to_document)
             found["document"] += target_ranks(documents.cpu(), graph.document_mask[rows])
             found["entity"] += target_ranks(logits.cpu(), graph.target_mask[rows])
-        metrics = {}
+        metrics: dict[str, float] = {}
         for name, ranks in found.items():
             metrics |= {f"{name}_mrr": mrr(ranks), f"{name}_hits@5": hits_at_k(ranks, 5)}
         return metrics
@@ -218,15 +221,3 @@ def _logits(model: Any, data: QuestionGraph, rows: Tensor) -> Tensor:
         data.start_mask[rows].to(device),
         data.entity_weight(),
     )
-
-
-def retriever_from(pretrained: QueryGNN) -> GNNRetriever:
-    """A retriever that begins with pre-trained weights; `question_mlp`, which stage 1 does not have, begins as `rel_mlp`.
-
-    The paper does not say how; the official release 1.0.0 loads strictly and fails here.
-    """
-    model = GNNRetriever(pretrained.config)
-    model.entity_model.load_state_dict(pretrained.entity_model.state_dict())
-    model.rel_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
-    model.question_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
-    return model

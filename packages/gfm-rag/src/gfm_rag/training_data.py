@@ -83,7 +83,9 @@ class QuestionGraph:
     def to(self, device: torch.device) -> QuestionGraph:
         """The graph and its matrix on a device; questions stay where they are until they are batched."""
         return dataclasses.replace(
-            self, graph=self.graph.clone("num_nodes").to(str(device)), entity_to_document=self.entity_to_document.to(device)
+            self,
+            graph=self.graph.clone("num_nodes").to(str(device)),
+            entity_to_document=self.entity_to_document.to(device),
         )
 
 

@@ -69,7 +69,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     yield
     if LINES:
         terminalreporter.section(
-            f"gfm-rag: {NODES:,} nodes, {2 * EDGES:,} directed edges, d=512, 6 layers, {torch.get_num_threads()} threads"
+            f"gfm-rag: {NODES:,} nodes, {2 * EDGES:,} directed edges, d=512, {torch.get_num_threads()} threads"
         )
         for line in LINES:
             terminalreporter.write_line(line)

@@ -47,8 +47,10 @@ def compare(what: str, ours: Callable[[], Tensor], naive: Callable[[], Tensor], 
     seconds, memory, result = measure(ours)
     plain_seconds, plain_memory, expected = measure(naive)
     report += [
-        f"{what:42} {seconds:7.2f} s   plain {plain_seconds:7.2f} s   {seconds / plain_seconds:5.2f} of its time   (at most 0.50)",
-        f"{'':42} {memory:5.0f} MiB   plain {plain_memory:5.0f} MiB   {memory / plain_memory:5.2f} of its memory (at most 0.25)",
+        f"{what:42} {seconds:7.2f} s   plain {plain_seconds:7.2f} s   "
+        f"{seconds / plain_seconds:5.2f} of its time   (at most 0.50)",
+        f"{'':42} {memory:5.0f} MiB   plain {plain_memory:5.0f} MiB   "
+        f"{memory / plain_memory:5.2f} of its memory (at most 0.25)",
     ]
     torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 

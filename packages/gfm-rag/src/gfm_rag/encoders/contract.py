@@ -13,9 +13,13 @@ class Encoder(Protocol):
     """Any object with `dim` and `encode(list of str)` -> (n, dim) tensor or array."""
 
     @property
-    def dim(self) -> int: ...
+    def dim(self) -> int:
+        """Size of the vectors."""
+        ...
 
-    def encode(self, texts: Sequence[str]) -> Any: ...
+    def encode(self, texts: Sequence[str]) -> Any:
+        """(n, dim) vectors of n texts."""
+        ...
 
 
 def encode(encoder: Encoder, texts: Sequence[str]) -> Tensor:

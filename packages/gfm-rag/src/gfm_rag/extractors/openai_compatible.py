@@ -65,7 +65,8 @@ class OpenAICompatibleExtractor:
             if found is None:
                 error = f"no JSON object in the model's reply of {len(reply)} characters"
             elif not all(isinstance(found.get(key), list) for key in ("named_entities", "triples")):
-                error = f"the reply's JSON lacks the lists named_entities and triples; it has {', '.join(found) or 'no keys'}"
+                keys = ", ".join(found) or "no keys"
+                error = f"the reply's JSON lacks the lists named_entities and triples; it has {keys}"
             else:
                 return _extraction(passage, found)
         return _extraction(passage, {}, error)

@@ -1,4 +1,4 @@
-"""Triples by rules: deterministic, without a model, for tests and as a baseline; made for English, works on cased scripts.
+"""Triples by rules: deterministic, without a model, for tests and as a baseline. Made for English.
 
 Names are runs of capitalised words, numbers and dates; what stands between two names of a sentence is their relation.
 """
@@ -6,27 +6,32 @@ Names are runs of capitalised words, numbers and dates; what stands between two 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
-_WORD = re.compile(r"\w+(?:['’.-]\w+)*|[^\w\s]")
-_CONNECTORS = frozenset("of the de la le du des von van der den di da del al bin and for in on".split())
-_MONTHS = frozenset(
-    "january february march april may june july august september october november december".split()
-)
+_SENTENCE_END = re.compile(r"(?<=[.!?\u3002\uff01\uff1f])\s+|\n+")
+_WORD = re.compile(r"\w+(?:['\u2019.-]\w+)*|[^\w\s]")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CONNECTORS = _words("of the de la le du des von van der den di da del al bin and for in on")
+_MONTHS = _words("january february march april may june july august september october november december")
 # Words that begin sentences without being names.
-_OPENERS = frozenset(
+_OPENERS = _words(
     "the a an this that these those it he she they we i you his her its their our my your in on at by for from with to "
     "as after before during when while since until if although though because but and or so then there here what who "
-    "whom whose which where why how is are was were did does do has have had many some all most both each".split()
+    "whom whose which where why how is are was were did does do has have had many some all most both each"
 )
-_PRONOUNS = frozenset("it he she they this these its his her their".split())
-_COPULAS = frozenset("is are was were".split())
-_ARTICLES = frozenset("the a an".split())
-_COMPLEMENT_ENDS = frozenset(
-    "of in on at by for from with to that which who whose where when and or but as near between into during , ; : ( ) . ! ?"
-    .split()
-)  # fmt: skip
+_PRONOUNS = _words("it he she they this these its his her their")
+_COPULAS = _words("is are was were")
+_ARTICLES = _words("the a an")
+_COMPLEMENT_ENDS = _words(
+    "of in on at by for from with to that which who whose where when and or but as near between into during "
+    ", ; : ( ) . ! ?"
+)
 _LONGEST_RELATION = 8  # words
 
 
@@ -124,7 +129,7 @@ def _triples(words: list[str], names: list[_Name], title: str) -> list[list[str]
             # the words before the first name, without a leading pronoun or article
             found += _relation(title, words[1 : names[0].start], names[0].text)
     found += _complement(words, subject, names, title)
-    for left, right in zip(names, names[1:], strict=False):
+    for left, right in pairwise(names):
         found += _relation(left.text, words[left.stop : right.start], right.text)
     return found
 
