@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gfm_rag.encoders import Encoder, encode
+from gfm_rag.incidence import incidence
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
 from gfm_rag.phrases import normalize_phrase
@@ -117,11 +118,10 @@ class PageRankRetriever:
         linker.index(index.entities)
         pairs = {(index.entity_ids[head], index.entity_ids[tail]) for head, _, tail in index.triples}
         both = sorted(pairs | {(tail, head) for head, tail in pairs})
-        positions = torch.tensor(both, dtype=torch.long).reshape(-1, 2).T
-        degree = torch.bincount(positions[1], minlength=len(index.entities)).clamp_min(1)
-        values = 1 / degree[positions[1]].double()
+        degree = Counter(column for _, column in both)
+        values = torch.tensor([1 / degree[column] for _, column in both], dtype=torch.float64)
         size = (len(index.entities), len(index.entities))
-        self._transition = torch.sparse_coo_tensor(positions, values, size).coalesce()  # columns sum to 1
+        self._transition = incidence(both, size, values)  # columns sum to 1
 
     def entity_scores(self, question: str) -> Tensor:
         """(N,) probabilities."""

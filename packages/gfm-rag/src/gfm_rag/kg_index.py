@@ -17,6 +17,7 @@ from gfm_rag import index_folder
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.entity_resolution import EQUIVALENT, equivalent_edges
 from gfm_rag.extraction import DocumentYield, Extraction, Extractor, extract_all
+from gfm_rag.incidence import incidence
 from gfm_rag.index_folder import Document, IndexSettings
 from gfm_rag.linkers import Linker
 from gfm_rag.phrases import Triple, kept_triples
@@ -165,9 +166,7 @@ class KGIndex:
             for column, names in enumerate(self.document_entities.values())
             for name in names
         ]
-        positions = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-        size = (len(self.entities), len(self.document_entities))
-        return torch.sparse_coo_tensor(positions, torch.ones(positions.shape[1]), size).coalesce()
+        return incidence(pairs, (len(self.entities), len(self.document_entities)))
 
     def text(self, title: str) -> str:
         """The text of a document, "" if it was given without one; KeyError for an unknown title."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gfm_rag.encoders import Encoder, encode
+from gfm_rag.incidence import incidence
 
 _BLOCK = 1024  # queries compared at a time
 
@@ -140,9 +141,7 @@ class NgramLinker:
         pairs = [
             (self._columns[gram], row) for row, found in enumerate(grams) for gram in found if gram in self._columns
         ]
-        index = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
-        size = (len(self._columns), len(grams))
-        return torch.sparse_coo_tensor(index, torch.ones(index.shape[1]), size).coalesce()
+        return incidence(pairs, (len(self._columns), len(grams)))
 
     def __call__(self, queries: Iterable[str], top_k: int = 1) -> dict[str, list[Neighbour]]:
         """The `top_k` nearest entities of each query, best first.

@@ -138,13 +138,13 @@ def _gloss_table(found: dict[str, dict[int, list[float]]]) -> Table:
 
 
 NOTES = (
-    "The graphs of part A and text and graph of part B are real; the questions of part B are generated from templates over "
-    "two pointers of WordNet, and the graph holds the pointers that answer them. Part B shows that the network learns to "
-    "walk such paths on a branch it has not seen, not that it would find them in text.",
+    "The graphs of part A and text and graph of part B are real; the questions of part B are generated from templates "
+    "over two pointers of WordNet, and the graph holds the pointers that answer them. Part B shows that the network "
+    "learns to walk such paths on a branch it has not seen, not that it would find them in text.",
     "Kinships names its relations term1 to term25, which mean nothing to a text encoder; one small graph gives no "
     "foundation model. Nations has 14 entities.",
-    "Networks are small (hidden 32 and 64, 3 layers) and trained here from random weights; the released 8M weights could "
-    "not be fetched by this project.",
+    "Networks are small (hidden 32 and 64, 3 layers) and trained here from random weights; the released 8M weights "
+    "could not be fetched by this project.",
     "Learning rates, sizes and epochs were chosen on training triples and training branches only.",
 )
 

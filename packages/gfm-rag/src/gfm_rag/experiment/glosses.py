@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +14,7 @@ from gfm_rag.baselines import BM25Retriever, DenseRetriever, PageRankRetriever
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders import Encoder
 from gfm_rag.entity_matcher import EntityMatcher
-from gfm_rag.experiment.transfer import _quiet
+from gfm_rag.experiment.quiet_training import train_quietly
 from gfm_rag.experiment.wordnet import below, index_of, read_nouns, two_hop_questions
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_index import KGIndex
@@ -58,21 +57,14 @@ def make_branch(asset: Path, roots: tuple[str, ...], size: int, per_template: in
 
 def finetune(branches: list[Branch], text_dim: int, epochs: int, seed: int) -> GNNRetriever:
     """Stage 2 from random weights through the Trainer."""
-    from transformers import TrainingArguments
-
     from gfm_rag.trainers import FinetuneTrainer
 
     seed_everything(seed)
     model = GNNRetriever(GFMConfig(HIDDEN, (HIDDEN,) * LAYERS, text_dim))
-    with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
-        args = TrainingArguments(
-            folder, num_train_epochs=epochs, per_device_train_batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE,
-            use_cpu=True, lr_scheduler_type="constant", max_grad_norm=0.0, weight_decay=0.01, seed=seed,
-            disable_tqdm=True, **options,
-        )  # fmt: skip
-        with _quiet():
-            FinetuneTrainer(model, args, GraphPool([branch.tensors for branch in branches])).train()
+    train_quietly(
+        lambda args: FinetuneTrainer(model, args, GraphPool([branch.tensors for branch in branches])),
+        batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=seed, num_train_epochs=epochs,
+    )  # fmt: skip
     return model.eval()
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +13,7 @@ from torch_geometric.data import Data
 from gfm_rag.completion import completion_ranks
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders.hashing import HashingEncoder
+from gfm_rag.experiment.quiet_training import train_quietly
 from gfm_rag.kg_completion import strict_candidates
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.query_gnn import QueryGNN
@@ -77,26 +76,12 @@ def make_model(seed: int) -> QueryGNN:
 
 def pretrain(model: QueryGNN, data: TripleGraph, steps: int, seed: int) -> None:
     """Stage 1 through the Trainer, at a constant rate."""
-    from transformers import TrainingArguments
-
     from gfm_rag.trainers import PretrainTrainer
 
-    with tempfile.TemporaryDirectory() as folder:
-        options: dict[str, Any] = {"save_strategy": "no", "logging_strategy": "no", "report_to": "none"}
-        args = TrainingArguments(
-            folder, max_steps=steps, per_device_train_batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, use_cpu=True,
-            lr_scheduler_type="constant", max_grad_norm=0.0, weight_decay=0.01, seed=seed, disable_tqdm=True, **options,
-        )  # fmt: skip
-        with _quiet():
-            PretrainTrainer(model, args, GraphPool([data]), num_negatives=NEGATIVES).train()
-
-
-def _quiet() -> Any:
-    """Keeps the Trainer's printed lines out of the experiment's output."""
-    import contextlib
-    import io
-
-    return contextlib.redirect_stdout(io.StringIO())
+    train_quietly(
+        lambda args: PretrainTrainer(model, args, GraphPool([data]), num_negatives=NEGATIVES),
+        batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=seed, max_steps=steps,
+    )  # fmt: skip
 
 
 def tail_mrr(model: QueryGNN, data: DataSet) -> float:
@@ -105,7 +90,7 @@ def tail_mrr(model: QueryGNN, data: DataSet) -> float:
 
 
 def frequency_mrr(data: DataSet) -> float:
-    """The same for a score of a tail that counts the training triples (., relation, tail), ties at their middle rank."""
+    """The same for a score of a tail that counts training triples (., relation, tail), ties at their middle rank."""
     counts = torch.zeros(int(data.train.graph.num_relations), int(data.train.graph.num_nodes))
     for _, tail, relation in data.train.triples.tolist():
         counts[relation, tail] += 1
