@@ -137,6 +137,8 @@ def test_models_are_converted(folder: Path, capsys: pytest.CaptureFixture[str]) 
             "'paris' is not in the graph",
         ),
         (["pretrain", "--preset", "best"], "paper, official-config, got 'best'"),
+        (["import-triples", "qa.json", "new"], "--document-entities is needed"),
+        (["import-triples", ".", "new"], "expected processed/stage1 with kg.txt"),
         (["convert", "index", "out"], "index/config.json: no such file"),
     ],
 )

@@ -24,6 +24,7 @@ from gfm_rag.ranking import inverse_frequency, rank_documents
 from gfm_rag.ranks import filtered_ranks, hits_at_k, mrr, target_ranks
 from gfm_rag.retrieved import RetrievedDocument
 from gfm_rag.retriever import GFMRetriever
+from gfm_rag.stages import finetune, pretrain
 
 __all__ = [
     "AdversarialBCELoss",
@@ -53,12 +54,14 @@ __all__ = [
     "extract_json",
     "f1_score",
     "filtered_ranks",
+    "finetune",
     "hits_at_k",
     "inverse_frequency",
     "ircot",
     "mrr",
     "normalize_phrase",
     "prepare_questions",
+    "pretrain",
     "rank_documents",
     "read_kg",
     "recall_at_k",

@@ -20,6 +20,7 @@ from gfm_rag.kg_files import read_kg
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import EmbeddingLinker, Linker, NgramLinker
 from gfm_rag.multihop import read_documents, read_records
+from gfm_rag.official_trees import read_official_tree
 from gfm_rag.path_figure import draw_paths, path_text
 from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.ranking import Ranker
@@ -104,15 +105,24 @@ def _tell(index: KGIndex, whole: bool) -> None:
 
 @app.command("import-triples")
 def import_triples(
-    triples: Annotated[Path, typer.Argument(help="kg.txt of the official code, or .csv or .tsv with quoting.")],
+    triples: Annotated[
+        Path, typer.Argument(help="kg.txt of the official code, .csv or .tsv with quoting, or an official data folder.")
+    ],
     out: Annotated[Path, typer.Argument(help="Index folder to write.")],
-    document_entities: Annotated[Path, typer.Option(help="JSON {title: [entities]}, as document2entities.json.")],
+    document_entities: Annotated[
+        Path | None, typer.Option(help="JSON {title: [entities]}, as document2entities.json.")
+    ] = None,
     documents: Annotated[Path | None, typer.Option(help="JSON or JSONL with the texts of the documents.")] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Skip malformed lines and count them.")] = False,
 ) -> None:
     """Make an index of a graph that exists already."""
-    texts = None if documents is None else read_documents(documents)
-    index = KGIndex.from_triples(read_kg(triples, strict=not lenient), read_json(document_entities), texts)
+    if triples.is_dir():
+        index = read_official_tree(triples, strict=not lenient)
+    elif document_entities is None:
+        raise ValueError("--document-entities is needed with a file of triples")
+    else:
+        texts = None if documents is None else read_documents(documents)
+        index = KGIndex.from_triples(read_kg(triples, strict=not lenient), read_json(document_entities), texts)
     index.save(out)
     _tell(index, whole=False)
 

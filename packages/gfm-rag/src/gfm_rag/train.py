@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import NgramLinker
 from gfm_rag.multihop import read_records
+from gfm_rag.official_trees import question_of_v2
 from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.questions import prepare_questions
-from gfm_rag.training_data import GraphPool, QuestionGraph, TripleGraph
+from gfm_rag.stages import finetune, pretrain
+from gfm_rag.training_data import QuestionGraph, TripleGraph
 from nips_common.cli import user_errors
-from nips_common.runtime import require
+from nips_common.runtime import require, seed_everything
 
 log = logging.getLogger("gfm_rag.train")
 
@@ -172,15 +174,14 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
     encoder = open_encoder(stage_args.encoder)
     indexes = [KGIndex.load(folder) for folder in stage_args.index]
     build = _pretraining if stage == "pretrain" else _finetuning
-    model, make_trainer, sizes = build(stage_args, args, indexes, encoder)
-    plan = _plan(stage, stage_args, args, model, sizes, indexes)
+    model, train, valid, options = build(stage_args, args, indexes, encoder)
+    plan = _plan(stage, stage_args, args, model, [len(graph) for graph in train], indexes)
     print(json.dumps(plan, indent=2))
     if stage_args.dry_run:
         return {}
-    trainer = make_trainer()
-    trainer.train(resume_from_checkpoint=True if stage_args.resume else None)
-    metrics: dict[str, float] = trainer.evaluate()
-    if trainer.is_world_process_zero():
+    function: Any = pretrain if stage == "pretrain" else finetune
+    metrics: dict[str, float] = function(model, train, args, valid, resume=stage_args.resume, **options)
+    if args.process_index == 0:
         model.save_pretrained(args.output_dir)
         print(json.dumps({key: round(value, 6) for key, value in metrics.items()}))
     return metrics
@@ -223,24 +224,17 @@ def _checked(model: Any, encoder: Encoder) -> Any:
 
 def _pretraining(
     options: PretrainArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
-) -> tuple[QueryGNN, Callable[[], Any], list[int]]:
-    from gfm_rag.trainers import PretrainTrainer
-
+) -> tuple[QueryGNN, list[TripleGraph], list[TripleGraph], dict[str, Any]]:
+    """The model, graphs to train and to validate on, and the options of `pretrain`."""
     if not 0 < options.validation_share < 1:
         raise ValueError(f"validation_share must lie strictly between 0 and 1, got {options.validation_share!r}")
-    _seed(args.seed)
+    seed_everything(args.seed)
     model = QueryGNN.from_pretrained(options.init) if options.init else QueryGNN(_config(options, encoder))
     _checked(model, encoder)
     parts = [_split_triples(index, encoder, options.validation_share, args.seed) for index in indexes]
-    train, valid = [part[0] for part in parts], [part[1] for part in parts]
-
-    def make() -> Any:
-        return PretrainTrainer(
-            model, args, GraphPool(train), GraphPool(valid),
-            num_negatives=options.num_negatives, temperature=options.temperature, remove_one_hop=options.remove_one_hop,
-        )  # fmt: skip
-
-    return model, make, [len(part) for part in train]
+    names = ("num_negatives", "temperature", "remove_one_hop")
+    chosen = {name: getattr(options, name) for name in names}
+    return model, [part[0] for part in parts], [part[1] for part in parts], chosen
 
 
 def _split_triples(index: KGIndex, encoder: Encoder, share: float, seed: int) -> tuple[TripleGraph, TripleGraph]:
@@ -262,14 +256,13 @@ def _split_triples(index: KGIndex, encoder: Encoder, share: float, seed: int) ->
 
 def _finetuning(
     options: FinetuneArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
-) -> tuple[GNNRetriever, Callable[[], Any], list[int]]:
-    from gfm_rag.trainers import FinetuneTrainer
-
+) -> tuple[GNNRetriever, list[QuestionGraph], list[QuestionGraph], dict[str, Any]]:
+    """The model, graphs to train and to validate on, and the options of `finetune`."""
     for name in ("questions", "validation"):
         files = getattr(options, name)
         if len(files) != len(indexes) and (files or name == "questions"):
             raise ValueError(f"--{name} must name one file for each of the {len(indexes)} indexes, got {len(files)}")
-    _seed(args.seed)
+    seed_everything(args.seed)
     model = _checked(_initial_retriever(options, encoder), encoder)
     train, valid = [], []
     for number, index in enumerate(indexes):
@@ -279,19 +272,19 @@ def _finetuning(
         else:
             cut = max(1, len(items) // 10)
             items, held = items[:-cut], items[-cut:]
-        tensors = lambda rows, index=index: QuestionGraph.from_index(
-            index, prepare_questions(index, rows, EntityMatcher(index.entities), NgramLinker()), encoder
-        )
-        train.append(tensors(items))
-        valid.append(tensors(held))
+        train.append(_question_graph(index, items, encoder))
+        valid.append(_question_graph(index, held, encoder))
+    chosen = {name: getattr(options, name) for name in ("alpha", "temperature", "document_loss")}
+    return model, train, valid, chosen
 
-    def make() -> Any:
-        return FinetuneTrainer(
-            model, args, GraphPool(train), GraphPool(valid),
-            alpha=options.alpha, temperature=options.temperature, document_loss=options.document_loss,
-        )  # fmt: skip
 
-    return model, make, [len(part) for part in train]
+def _question_graph(index: KGIndex, items: list[dict[str, Any]], encoder: Encoder) -> QuestionGraph:
+    """Questions that name their entities already (official files do) are taken as they are."""
+    asked = [question_of_v2(item) for item in items]
+    named = [item for item in asked if {"question_entities", "supporting_entities"} <= item.keys()]
+    open_ones = [item for item in asked if not {"question_entities", "supporting_entities"} <= item.keys()]
+    linked = prepare_questions(index, open_ones, EntityMatcher(index.entities), NgramLinker())
+    return QuestionGraph.from_index(index, [*named, *linked], encoder)
 
 
 def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetriever:
@@ -301,12 +294,6 @@ def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetri
     if config.is_file() and json.loads(config.read_text("utf-8")).get("kind") == QueryGNN.kind:
         return retriever_from(QueryGNN.from_pretrained(options.init))
     return GNNRetriever.from_pretrained(options.init)
-
-
-def _seed(seed: int) -> None:
-    from nips_common.runtime import seed_everything
-
-    seed_everything(seed)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from gfm_rag import stages
 from gfm_rag.answers import recall_at_k
 from gfm_rag.baselines import BM25Retriever, DenseRetriever, PageRankRetriever
 from gfm_rag.config import GFMConfig
@@ -22,7 +23,7 @@ from gfm_rag.linkers import NgramLinker
 from gfm_rag.questions import prepare_questions
 from gfm_rag.ranking import Ranker, rank_documents
 from gfm_rag.retrieved import Retriever
-from gfm_rag.training_data import GraphPool, QuestionGraph
+from gfm_rag.training_data import QuestionGraph
 from nips_common.runtime import seed_everything
 
 TRAINING_BRANCHES = (("structure",), ("plant",))
@@ -57,12 +58,10 @@ def make_branch(asset: Path, roots: tuple[str, ...], size: int, per_template: in
 
 def finetune(branches: list[Branch], text_dim: int, epochs: int, seed: int) -> GNNRetriever:
     """Stage 2 from random weights through the Trainer."""
-    from gfm_rag.trainers import FinetuneTrainer
-
     seed_everything(seed)
     model = GNNRetriever(GFMConfig(HIDDEN, (HIDDEN,) * LAYERS, text_dim))
     train_quietly(
-        lambda args: FinetuneTrainer(model, args, GraphPool([branch.tensors for branch in branches])),
+        lambda args: stages.finetune(model, [branch.tensors for branch in branches], args),
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=seed, num_train_epochs=epochs,
     )  # fmt: skip
     return model.eval()

@@ -10,12 +10,12 @@ from typing import Any
 
 
 def train_quietly(
-    make_trainer: Callable[[Any], Any], *, batch_size: int, learning_rate: float, seed: int, **length: Any
+    train: Callable[[Any], object], *, batch_size: int, learning_rate: float, seed: int, **length: Any
 ) -> None:
     """Trains at a constant rate with AdamW on the CPU; nothing is written or printed.
 
     Args:
-        make_trainer: a Trainer from transformers' arguments.
+        train: a stage of training, given transformers' arguments.
         batch_size: rows a step.
         learning_rate: of AdamW.
         seed: of batches.
@@ -31,4 +31,4 @@ def train_quietly(
             folder, per_device_train_batch_size=batch_size, learning_rate=learning_rate, seed=seed,
             lr_scheduler_type="constant", max_grad_norm=0.0, weight_decay=0.01, **silent, **length,
         )  # fmt: skip
-        make_trainer(args).train()
+        train(args)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from gfm_rag import stages
 from gfm_rag.completion import completion_ranks
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders.hashing import HashingEncoder
@@ -18,7 +19,7 @@ from gfm_rag.kg_completion import strict_candidates
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.query_gnn import QueryGNN
 from gfm_rag.ranks import mrr
-from gfm_rag.training_data import GraphPool, TripleGraph
+from gfm_rag.training_data import TripleGraph
 from nips_common.runtime import seed_everything
 
 DATA_SETS = ("umls", "kinships", "nations")
@@ -76,10 +77,8 @@ def make_model(seed: int) -> QueryGNN:
 
 def pretrain(model: QueryGNN, data: TripleGraph, steps: int, seed: int) -> None:
     """Stage 1 through the Trainer, at a constant rate."""
-    from gfm_rag.trainers import PretrainTrainer
-
     train_quietly(
-        lambda args: PretrainTrainer(model, args, GraphPool([data]), num_negatives=NEGATIVES),
+        lambda args: stages.pretrain(model, [data], args, num_negatives=NEGATIVES),
         batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=seed, max_steps=steps,
     )  # fmt: skip
 
