@@ -27,7 +27,8 @@ def close(actual: Tensor, expected: Tensor, atol: float = 1e-5, rtol: float = 1e
 
 
 def tensors(name: str) -> dict[str, Tensor]:
-    return load_file(GOLDEN / f"{name}.safetensors")
+    found: dict[str, Tensor] = load_file(GOLDEN / f"{name}.safetensors")
+    return found
 
 
 def config_of(case: dict[str, Any]) -> GFMConfig:
@@ -307,7 +308,7 @@ def test_several_steps_of_retrieval_equal_the_reference(case: dict[str, Any]) ->
 
     def llm(messages: list[dict[str, str]]) -> str:
         prompts.append(messages)
-        return next(replies)
+        return str(next(replies))
 
     prompt = gfm_rag.ChatPrompt(**data["prompt_config"])
     result = gfm_rag.ircot(Stored(), data["question"], llm, case["max_steps"], case["top_k"], prompt)

@@ -37,7 +37,7 @@ def test_the_number_of_parameters_is_that_of_the_paper(hidden: int, count: int) 
 def test_weights_have_the_official_names_shapes_and_order() -> None:
     with torch.device("meta"):
         shapes = {name: tuple(tensor.shape) for name, tensor in GNNRetriever().state_dict().items()}
-    layers = {}
+    layers: dict[str, tuple[int, ...]] = {}
     for i in range(6):
         at = f"entity_model.layers.{i}"
         layers |= {f"{at}.layer_norm.weight": (512,), f"{at}.layer_norm.bias": (512,)}

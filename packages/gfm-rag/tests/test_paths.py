@@ -16,7 +16,8 @@ def enumerate_walks(
 ) -> list[tuple[float, tuple[Any, ...]]]:
     """All walks of 1 to L hops from a start to the target that do not leave it."""
     edges = list(zip(graph.edge_index[1].tolist(), graph.edge_type.tolist(), graph.edge_index[0].tolist(), strict=True))
-    found, walks = [], [(0.0, (), node) for node in starts]
+    found: list[tuple[float, tuple[Any, ...]]] = []
+    walks: list[tuple[float, tuple[Any, ...], int]] = [(0.0, (), node) for node in starts]
     for layer in range(len(importance)):
         longer = []
         for total, steps, end in walks:

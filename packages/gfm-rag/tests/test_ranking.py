@@ -26,8 +26,8 @@ def test_only_membership_in_the_top_counts_for_the_top_k_rankers(seed: int, slop
     logits, matrix = case(seed)
     for ranker in ("topk", "idf_topk"):
         moved = torch.tanh(slope * logits.double() / 10 + shift)
-        expected = rank_documents(logits.double(), matrix, ranker, 4)  # type: ignore[arg-type]
-        torch.testing.assert_close(rank_documents(moved, matrix, ranker, 4), expected)  # type: ignore[arg-type]
+        expected = rank_documents(logits.double(), matrix, ranker, 4)
+        torch.testing.assert_close(rank_documents(moved, matrix, ranker, 4), expected)
 
 
 @pytest.mark.parametrize("ranker", RANKERS)

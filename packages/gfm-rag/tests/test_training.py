@@ -103,9 +103,9 @@ def test_fine_tuning_lowers_the_loss_it_minimises(tmp_path: Path) -> None:
     )
     trainer = FinetuneTrainer(model, args, GraphPool([data]), GraphPool([data]), document_loss=0.1)
     everything = {"batch": GraphBatches([CITIES], CITIES)[0]}
-    before, ranks = float(trainer.compute_loss(model, everything)), trainer.judge(model.eval(), data)
+    before, ranks = trainer.compute_loss(model, everything).item(), trainer.judge(model.eval(), data)
     trainer.train()
-    assert float(trainer.compute_loss(model, everything)) < 0.7 * before
+    assert trainer.compute_loss(model, everything).item() < 0.7 * before
     assert trainer.judge(model.eval(), data)["entity_mrr"] > ranks["entity_mrr"]
 
 
@@ -158,7 +158,11 @@ def test_a_pool_loads_graphs_when_they_are_asked_for() -> None:
     graph = TripleGraph.of(country_index().graph(HashingEncoder(4)))
 
     def load(name: str) -> Any:
-        return lambda: (loaded.append(name), graph)[1]
+        def call() -> TripleGraph:
+            loaded.append(name)
+            return graph
+
+        return call
 
     pool = GraphPool([load("a"), load("b")], sizes=[24, 24])
     assert loaded == []

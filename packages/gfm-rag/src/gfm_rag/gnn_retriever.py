@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,30 +30,6 @@ class GNNRetriever(PretrainedNetwork):
         self.entity_model = EntityNetwork(config)
         self.rel_mlp = nn.Linear(config.text_dim, config.input_dim)
         self.question_mlp = nn.Linear(config.text_dim, config.input_dim)
-
-    @overload
-    def forward(
-        self,
-        graph: Data,
-        question_embeddings: Tensor,
-        start_mask: Tensor,
-        entity_weight: Tensor | None = None,
-        *,
-        edge_chunk_size: int | None = None,
-        output_hidden_states: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        graph: Data,
-        question_embeddings: Tensor,
-        start_mask: Tensor,
-        entity_weight: Tensor | None = None,
-        *,
-        edge_chunk_size: int | None = None,
-        output_hidden_states: Literal[True],
-    ) -> tuple[Tensor, tuple[Tensor, ...]]: ...
 
     def forward(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypedDict
 
 import torch
@@ -34,11 +34,22 @@ class Linker(Protocol):
         ...
 
 
-def _check(names: Sequence[str] | None, top_k: int) -> None:
+def _nearest(
+    names: Sequence[str] | None, queries: Iterable[str], top_k: int, score: Callable[[list[str]], Tensor]
+) -> dict[str, list[Neighbour]]:
+    """The `top_k` best names of each query; `score` gives (queries, names) similarities of a block of queries."""
     if names is None:
         raise ValueError("the linker has no entities yet: call index(names) first")
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1 neighbour, got {top_k}")
+    wanted = list(dict.fromkeys(queries))
+    if not names:
+        return {query: [] for query in wanted}
+    found: dict[str, list[Neighbour]] = {}
+    for start in range(0, len(wanted), _BLOCK):
+        block = wanted[start : start + _BLOCK]
+        found.update(zip(block, _neighbours(names, score(block), top_k), strict=True))
+    return found
 
 
 def _neighbours(names: Sequence[str], scores: Tensor, top_k: int) -> list[list[Neighbour]]:
@@ -80,11 +91,13 @@ class EmbeddingLinker:
         self.encoder = encoder
         self._vectors: dict[str, Tensor] = {}
         self._names: list[str] | None = None
+        self._position: dict[str, int] = {}
         self._matrix = torch.empty(0, 0)
 
     def index(self, names: Sequence[str]) -> None:
         """Takes the entities among which to look."""
         self._names = list(names)
+        self._position = {name: row for row, name in reversed(list(enumerate(names)))}
         new = [name for name in dict.fromkeys(names) if name not in self._vectors]
         if new:
             self._vectors.update(zip(new, self._encode(new), strict=True))
@@ -96,24 +109,18 @@ class EmbeddingLinker:
         Raises:
             ValueError: no entities were indexed, or a `top_k` below 1.
         """
-        _check(self._names, top_k)
-        wanted, names = list(dict.fromkeys(queries)), self._names or []
-        if not names:
-            return {query: [] for query in wanted}
-        found: dict[str, list[Neighbour]] = {}
-        position = {name: row for row, name in reversed(list(enumerate(names)))}
-        for start in range(0, len(wanted), _BLOCK):
-            block = wanted[start : start + _BLOCK]
-            known = [self._vectors.get(query) for query in block]
-            new = [query for query, vector in zip(block, known, strict=True) if vector is None]
-            fresh = iter(self._encode(new)) if new else iter(())
-            vectors = torch.stack([next(fresh) if vector is None else vector for vector in known])
-            scores = (vectors @ self._matrix.T).clamp(-1, 1 - 1e-6)  # below an exact match, whatever rounding makes
-            for row, query in enumerate(block):
-                if query in position:
-                    scores[row, position[query]] = 1.0
-            found.update(zip(block, _neighbours(names, scores, top_k), strict=True))
-        return found
+        return _nearest(self._names, queries, top_k, self._scores)
+
+    def _scores(self, queries: list[str]) -> Tensor:
+        known = [self._vectors.get(query) for query in queries]
+        new = [query for query, vector in zip(queries, known, strict=True) if vector is None]
+        fresh = iter(self._encode(new)) if new else iter(())
+        vectors = torch.stack([next(fresh) if vector is None else vector for vector in known])
+        scores = (vectors @ self._matrix.T).clamp(-1, 1 - 1e-6)  # below an exact match, whatever rounding makes
+        for row, query in enumerate(queries):
+            if query in self._position:
+                scores[row, self._position[query]] = 1.0
+        return scores
 
     def _encode(self, names: list[str]) -> Tensor:
         return torch.nn.functional.normalize(encode(self.encoder, names), dim=1)
@@ -149,19 +156,13 @@ class NgramLinker:
         Raises:
             ValueError: no entities were indexed, or a `top_k` below 1.
         """
-        _check(self._names, top_k)
-        wanted, names = list(dict.fromkeys(queries)), self._names or []
-        if not names:
-            return {query: [] for query in wanted}
-        found: dict[str, list[Neighbour]] = {}
-        for start in range(0, len(wanted), _BLOCK):
-            block = wanted[start : start + _BLOCK]
-            grams = [_trigrams(query) for query in block]
-            shared = torch.sparse.mm(self._matrix.t(), self._incidence(grams).to_dense()).T
-            sizes = torch.tensor([float(len(row)) for row in grams])[:, None] + self._sizes
-            scores = torch.where(sizes > shared, shared / (sizes - shared), 0.0)
-            found.update(zip(block, _neighbours(names, scores, top_k), strict=True))
-        return found
+        return _nearest(self._names, queries, top_k, self._scores)
+
+    def _scores(self, queries: list[str]) -> Tensor:
+        grams = [_trigrams(query) for query in queries]
+        shared = torch.sparse.mm(self._matrix.t(), self._incidence(grams).to_dense()).T
+        sizes = torch.tensor([float(len(row)) for row in grams])[:, None] + self._sizes
+        return torch.where(sizes > shared, shared / (sizes - shared), 0.0)
 
 
 def _trigrams(text: str) -> set[str]:

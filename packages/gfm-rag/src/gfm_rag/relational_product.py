@@ -9,8 +9,8 @@ graph and messages live in blocks of a few MiB, which also stay in the processor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -147,22 +147,26 @@ def _sorted_weight(weight: Tensor | None, grouping: Grouping, like: Tensor) -> T
     return None if weight is None else weight.to(like.dtype)[grouping.order]
 
 
+class _Pass(NamedTuple):
+    """What the messages of one product are made of; `weight` is in the graph's edge order."""
+
+    states: Tensor
+    vectors: Tensor
+    weight: Tensor | None
+    edges: GroupedEdges
+    function: MessageFunction
+    size: int
+
+
 class _RelationalSum(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        states: Tensor,
-        vectors: Tensor,
-        weight: Tensor | None,
-        edges: GroupedEdges,
-        message: str,
-        size: int,
+        ctx: Any, states: Tensor, vectors: Tensor, weight: Tensor | None, edges: GroupedEdges, message: str, size: int
     ) -> Tensor:
         ctx.save_for_backward(states, vectors, *([] if weight is None else [weight]))
         ctx.edges, ctx.function, ctx.size = edges, MESSAGES[message], size
         by = edges.by_receiver
-        sender = _Gather(states, by.senders, size)
-        relation = _Gather(vectors, by.relations, size)
+        sender, relation = _Gather(states, by.senders, size), _Gather(vectors, by.relations, size)
         out = states.new_zeros(edges.num_nodes, states[0].numel())
         _sum_segments(
             out,
@@ -176,77 +180,50 @@ class _RelationalSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, vectors, *rest = ctx.saved_tensors
-        weight = rest[0] if rest else None
-        grad = grad.contiguous()
-        wants_states, wants_vectors, wants_weight = ctx.needs_input_grad[:3]
-        arguments = (ctx.edges, ctx.function, ctx.size)
-        return (
-            _grad_states(grad, vectors, weight, *arguments) if wants_states else None,
-            _grad_vectors(grad, states, vectors, weight, *arguments) if wants_vectors else None,
-            _grad_weight(grad, states, vectors, weight, *arguments) if wants_weight else None,
-            None,
-            None,
-            None,
-        )
+        made = _Pass(states, vectors, rest[0] if rest else None, ctx.edges, ctx.function, ctx.size)
+        wanted = zip(ctx.needs_input_grad, (_grad_states, _grad_vectors, _grad_weight), strict=False)
+        return (*(call(grad.contiguous(), made) if needed else None for needed, call in wanted), None, None, None)
 
 
-def _grad_states(
-    grad: Tensor, vectors: Tensor, weight: Tensor | None, edges: GroupedEdges, function: MessageFunction, size: int
-) -> Tensor:
+def _grad_states(grad: Tensor, made: _Pass) -> Tensor:
     """Gradient of x[u]: sum over edges from u of w_e * dm/dx^T g[receiver]."""
-    by = edges.by_sender
-    receiver = _Gather(grad, by.receivers, size)
-    relation = _Gather(vectors, by.relations, size)
-    out = grad.new_zeros(edges.num_nodes, grad[0].numel())
+    by = made.edges.by_sender
+    receiver, relation = _Gather(grad, by.receivers, made.size), _Gather(made.vectors, by.relations, made.size)
+    out = grad.new_zeros(made.edges.num_nodes, grad[0].numel())
     _sum_segments(
         out,
         by,
-        _sorted_weight(weight, by, grad),
-        size,
-        lambda start, stop: function.grad_state(receiver(start, stop), relation(start, stop)),
+        _sorted_weight(made.weight, by, grad),
+        made.size,
+        lambda start, stop: made.function.grad_state(receiver(start, stop), relation(start, stop)),
     )
     return out.view_as(grad)
 
 
-def _grad_vectors(
-    grad: Tensor,
-    states: Tensor,
-    vectors: Tensor,
-    weight: Tensor | None,
-    edges: GroupedEdges,
-    function: MessageFunction,
-    size: int,
-) -> Tensor:
+def _grad_vectors(grad: Tensor, made: _Pass) -> Tensor:
     """Gradient of rho[r]: sum over edges of relation r, and over the batch, of w_e * dm/drho^T g[receiver]."""
-    by = edges.by_relation
-    receiver = _Gather(grad, by.receivers, size)
-    sender = _Gather(states, by.senders, size)
+    by = made.edges.by_relation
+    receiver, sender = _Gather(grad, by.receivers, made.size), _Gather(made.states, by.senders, made.size)
 
     def block_of(start: int, stop: int) -> Tensor:
-        block = function.grad_relation(receiver(start, stop), sender(start, stop))
+        block = made.function.grad_relation(receiver(start, stop), sender(start, stop))
         return block.sum(1) if block.shape[1] > 1 else block
 
-    return _sum_segments(torch.zeros_like(vectors), by, _sorted_weight(weight, by, grad), size, block_of)
+    out = torch.zeros_like(made.vectors)
+    return _sum_segments(out, by, _sorted_weight(made.weight, by, grad), made.size, block_of)
 
 
-def _grad_weight(
-    grad: Tensor,
-    states: Tensor,
-    vectors: Tensor,
-    weight: Tensor | None,
-    edges: GroupedEdges,
-    function: MessageFunction,
-    size: int,
-) -> Tensor | None:
+def _grad_weight(grad: Tensor, made: _Pass) -> Tensor | None:
     """Gradient of w_e: m_e . g[receiver]; in the graph's edge order, which needs no grouping."""
-    if weight is None:
+    if made.weight is None:
         return None
-    receiver, sender = _Gather(grad, edges.receivers, size), _Gather(states, edges.senders, size)
-    relation = _Gather(vectors, edges.relations, size)
-    out = torch.empty_like(weight)
+    edges, size = made.edges, made.size
+    receiver, sender = _Gather(grad, edges.receivers, size), _Gather(made.states, edges.senders, size)
+    relation = _Gather(made.vectors, edges.relations, size)
+    out = torch.empty_like(made.weight)
     for start in range(0, len(edges), size):
         stop = min(start + size, len(edges))
-        messages = function.combine(sender(start, stop), relation(start, stop))
+        messages = made.function.combine(sender(start, stop), relation(start, stop))
         out[start:stop] = (messages * receiver(start, stop)).sum((1, 2))
     return out
 
@@ -266,7 +243,7 @@ class _RelationalMax(torch.autograd.Function):
         ctx.edges, ctx.function, ctx.size, ctx.sign = edges, MESSAGES[message], size, sign
         out = states.new_full((edges.num_nodes, states[0].numel()), float("-inf"))
         by = edges.by_receiver
-        for start, stop, block in _signed_messages(states, vectors, weight, edges, ctx.function, size, sign):
+        for start, stop, block in _signed_messages(_Pass(states, vectors, weight, edges, ctx.function, size), sign):
             first, last = int(by.keys[start]), int(by.keys[stop - 1]) + 1
             bounds = by.pointers[first : last + 1].clamp(start, stop) - start
             largest = torch.segment_reduce(block, "max", offsets=bounds, axis=0, initial=float("-inf"))
@@ -277,47 +254,42 @@ class _RelationalMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         states, vectors, largest, *rest = ctx.saved_tensors
-        weight = rest[0] if rest else None
-        edges, function, size = ctx.edges, ctx.function, ctx.size
-        arguments = (states, vectors, weight, edges, function, size, ctx.sign)
-        by = edges.by_receiver
-        receivers, senders, relations = by.receivers, by.senders, by.relations
-        ties = torch.zeros_like(largest)
-        for start, stop, block in _signed_messages(*arguments):
-            ties.index_add_(0, receivers[start:stop], (block == largest[receivers[start:stop]]).to(ties.dtype))
-        share = grad.reshape(ties.shape) / ties.clamp_min(1)
-        grad_states, grad_vectors = torch.zeros_like(states), torch.zeros_like(vectors)
-        grad_weight = None if weight is None else torch.zeros_like(weight)
-        for start, stop, block in _signed_messages(*arguments):
-            here = slice(start, stop)
-            at = receivers[here]
-            part = (ctx.sign * share[at] * (block == largest[at])).view(stop - start, *states.shape[1:])
-            x, rho = states[senders[here]], vectors[relations[here]].unsqueeze(1)
-            if weight is not None and grad_weight is not None:
-                grad_weight[by.order[here]] = (part * function.combine(x.clone(), rho)).sum((1, 2))
-                part = part * weight[by.order[here], None, None]
-            grad_states.index_add_(0, senders[here], function.grad_state(part.clone(), rho))
-            grad_vectors.index_add_(0, relations[here], function.grad_relation(part.clone(), x).sum(1))
-        return grad_states, grad_vectors, grad_weight, None, None, None, None
+        made = _Pass(states, vectors, rest[0] if rest else None, ctx.edges, ctx.function, ctx.size)
+        return (*_grad_of_extremes(grad, largest, made, ctx.sign), None, None, None, None)
 
 
-def _signed_messages(
-    states: Tensor,
-    vectors: Tensor,
-    weight: Tensor | None,
-    edges: GroupedEdges,
-    function: MessageFunction,
-    size: int,
-    sign: int,
-) -> Any:
+def _grad_of_extremes(grad: Tensor, largest: Tensor, made: _Pass, sign: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of states, vectors and weights: each extreme's, shared evenly by the messages that reach it."""
+    states, vectors, weight, _, function, _ = made
+    by = made.edges.by_receiver
+    ties = torch.zeros_like(largest)
+    for start, stop, block in _signed_messages(made, sign):
+        at = by.receivers[start:stop]
+        ties.index_add_(0, at, (block == largest[at]).to(ties.dtype))
+    share = sign * grad.reshape(ties.shape) / ties.clamp_min(1)
+    grad_states, grad_vectors = torch.zeros_like(states), torch.zeros_like(vectors)
+    grad_weight = None if weight is None else torch.zeros_like(weight)
+    for start, stop, block in _signed_messages(made, sign):
+        at, senders, relations = (ids[start:stop] for ids in (by.receivers, by.senders, by.relations))
+        part = (share[at] * (block == largest[at])).view(stop - start, *states.shape[1:])
+        x, rho = states[senders], vectors[relations].unsqueeze(1)
+        if weight is not None and grad_weight is not None:
+            order = by.order[start:stop]
+            grad_weight[order] = (part * function.combine(x.clone(), rho)).sum((1, 2))
+            part = part * weight[order, None, None]
+        grad_states.index_add_(0, senders, function.grad_state(part.clone(), rho))
+        grad_vectors.index_add_(0, relations, function.grad_relation(part.clone(), x).sum(1))
+    return grad_states, grad_vectors, grad_weight
+
+
+def _signed_messages(made: _Pass, sign: int) -> Iterator[tuple[int, int, Tensor]]:
     """Yields start, stop and the messages (n, batch * d), times `sign`, of the edges sorted by receiver."""
-    by = edges.by_receiver
-    sender = _Gather(states, by.senders, size)
-    relation = _Gather(vectors, by.relations, size)
-    factors = _sorted_weight(weight, by, states)
-    for start in range(0, len(edges), size):
-        stop = min(start + size, len(edges))
-        block = function.combine(sender(start, stop), relation(start, stop)).reshape(stop - start, -1)
+    by, size = made.edges.by_receiver, made.size
+    sender, relation = _Gather(made.states, by.senders, size), _Gather(made.vectors, by.relations, size)
+    factors = _sorted_weight(made.weight, by, made.states)
+    for start in range(0, len(made.edges), size):
+        stop = min(start + size, len(made.edges))
+        block = made.function.combine(sender(start, stop), relation(start, stop)).reshape(stop - start, -1)
         if factors is not None:
             block = block * factors[start:stop, None]
         yield start, stop, block if sign > 0 else -block
