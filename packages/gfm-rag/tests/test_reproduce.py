@@ -73,7 +73,7 @@ def test_knowledge_graphs_have_the_published_sizes() -> None:
 def test_the_experiment_runs_from_data_to_claims(tmp_path: Path) -> None:
     from gfm_rag.reproduce import Plan, experiment
 
-    plan = Plan(seeds=1, steps=5, test_triples=10, documents=(60, 40, 60), per_template=5, epochs=1)
+    plan = Plan(seeds=1, steps=5, test_triples=10, documents=(200, 120, 200), per_template=5, epochs=1)
     result = experiment(plan, tmp_path)
     result.to_json(tmp_path / "reproduction.json")
     assert Reproduction.from_json(tmp_path / "reproduction.json") == result

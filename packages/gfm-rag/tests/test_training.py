@@ -216,12 +216,12 @@ def test_a_killed_run_resumes_and_ends_as_one_that_was_not(folders: Path) -> Non
     from nips_common.testing.interrupt import kill_and_resume
 
     def command(out: str, *more: str) -> list[str]:
-        flags = [*pretrain_flags(folders), "--output_dir", str(folders / out), "--max_steps", "40", "--save_strategy",
-                 "steps", "--eval_strategy", "steps", "--save_steps", "5", "--eval_steps", "5"]  # fmt: skip
+        flags = [*pretrain_flags(folders), "--output_dir", str(folders / out), "--max_steps", "20", "--save_strategy",
+                 "steps", "--eval_strategy", "steps", "--save_steps", "4", "--eval_steps", "4"]  # fmt: skip
         return [sys.executable, "-m", "gfm_rag.train", "pretrain", *flags, *more]
 
     kill_and_resume(
-        command("killed"), lambda: (folders / "killed" / "checkpoint-10" / "trainer_state.json").exists(),
+        command("killed"), lambda: (folders / "killed" / "checkpoint-8" / "trainer_state.json").exists(),
         resume=command("killed", "--resume"), timeout=300,
     )  # fmt: skip
     import subprocess
