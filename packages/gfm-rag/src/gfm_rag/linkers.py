@@ -11,7 +11,7 @@ from torch import Tensor
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.incidence import incidence
 
-_BLOCK = 1024  # queries compared at a time
+_CELLS = 1 << 22  # similarities of queries and entities held at a time
 
 
 class Neighbour(TypedDict):
@@ -46,8 +46,9 @@ def _nearest(
     if not names:
         return {query: [] for query in wanted}
     found: dict[str, list[Neighbour]] = {}
-    for start in range(0, len(wanted), _BLOCK):
-        block = wanted[start : start + _BLOCK]
+    size = max(1, _CELLS // len(names))
+    for start in range(0, len(wanted), size):
+        block = wanted[start : start + size]
         found.update(zip(block, _neighbours(names, score(block), top_k), strict=True))
     return found
 

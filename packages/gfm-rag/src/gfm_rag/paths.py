@@ -62,15 +62,31 @@ def best_paths(edges: GroupedEdges, importance: Tensor, starts: list[int], targe
     sums[starts, 0] = 0.0
     before: list[Tensor] = []  # per layer (N, k): edge * k + rank of the walk that it continues
     found: list[tuple[float, int, int]] = []
+    ahead = _reaching(edges, target, len(importance))
     for layer in range(len(importance)):
         sums[target] = float("-inf")
-        extended = sums[edges.senders] + importance[layer].double()[:, None]
-        sums, came_from = _largest_per_receiver(extended, edges.receivers, edges.num_nodes)
-        before.append(came_from)
+        active = sums[:, 0] > float("-inf")  # the best walk of a node comes first
+        useful = (active[edges.senders] & ahead[-1 - layer][edges.receivers]).nonzero().flatten()
+        extended = sums[edges.senders[useful]] + importance[layer, useful].double()[:, None]
+        sums, position = _largest_per_receiver(extended, edges.receivers[useful], edges.num_nodes)
+        row, before_rank = position.div(k, rounding_mode="floor"), position % k
+        before.append(useful[row.clamp_min(0)] * k + before_rank if len(useful) else position)
         found += [(value / (layer + 1), layer, rank) for rank, value in enumerate(sums[target].tolist())]
     found = [entry for entry in found if entry[0] > float("-inf")]
     found.sort(key=lambda entry: -entry[0])
     return [Path(weight, _steps(edges, before, layer, target, rank, k)) for weight, layer, rank in found[:k]]
+
+
+def _reaching(edges: GroupedEdges, target: int, hops: int) -> list[Tensor]:
+    """Masks (N,) of the nodes that lie at most 0, 1, .. hops - 1 hops before the target."""
+    mask = torch.zeros(edges.num_nodes, dtype=torch.bool, device=edges.senders.device)
+    mask[target] = True
+    masks = [mask]
+    for _ in range(hops - 1):
+        mask = mask.clone()
+        mask[edges.senders[masks[-1][edges.receivers]]] = True
+        masks.append(mask)
+    return masks
 
 
 def _largest_per_receiver(values: Tensor, receivers: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
