@@ -61,9 +61,8 @@ def compare(what: str, ours: Callable[[], Tensor], naive: Callable[[], Tensor], 
     for field, bound in bounds.items():
         value, reference = getattr(cost, field), getattr(plain, field)
         label = what if field == "seconds" else ""
-        report.append(
-            f"{label:46} {value:8.2f} against {reference:8.2f} {units[field]:20} {value / reference:5.2f}   {bound}".rstrip()
-        )
+        told = f"{label:46} {value:8.2f} against {reference:8.2f} {units[field]:20} {value / reference:5.2f}   {bound}"
+        report.append(told.rstrip())
     torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
 
 
