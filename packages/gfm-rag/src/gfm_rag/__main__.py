@@ -1,0 +1,5 @@
+"""``python -m gfm_rag``: the command `gfm-rag`."""
+
+from gfm_rag.cli import main
+
+main()

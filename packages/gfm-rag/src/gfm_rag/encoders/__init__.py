@@ -1,0 +1,7 @@
+"""Text encoders: the contract, a hashing encoder that needs no model, and sentence encoders from a folder."""
+
+from gfm_rag.encoders.contract import Encoder, encode
+from gfm_rag.encoders.hashing import HashingEncoder
+from gfm_rag.encoders.sentence import SentenceEncoder
+
+__all__ = ["Encoder", "HashingEncoder", "SentenceEncoder", "encode"]

@@ -1,0 +1,1 @@
+"""The small real experiment: knowledge graphs of pykeen, and glosses and pointers of WordNet."""

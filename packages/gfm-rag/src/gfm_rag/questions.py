@@ -1,0 +1,45 @@
+"""Questions of a data set with the entities that they name and those that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gfm_rag.kg_index import KGIndex
+from gfm_rag.linkers import Linker
+from gfm_rag.phrases import normalize_phrase
+
+NamedEntities = Callable[[str], list[str]]
+
+
+def prepare_questions(
+    index: KGIndex, items: Iterable[Mapping[str, Any]], ner: NamedEntities, linker: Linker
+) -> list[dict[str, Any]]:
+    """Adds `question_entities` and `supporting_entities` to questions.
+
+    Args:
+        index: the graph.
+        items: with `question` and `supporting_facts` (titles).
+        ner: the names in a question.
+        linker: is given the graph's entities; each name becomes its nearest one.
+
+    Returns:
+        Copies of the items. A question in which nothing is named has no question entities; titles that the index does
+        not have add none; an entity of several supporting documents is listed for each of them [code].
+    """
+    rows = [dict(item) for item in items]
+    linker.index(index.entities)
+    names = [link_names(ner(row["question"]), index) for row in rows]
+    wanted = list(dict.fromkeys(name for found in names for name in found))
+    linked = linker(wanted, top_k=1) if wanted else {}
+    for row, found in zip(rows, names, strict=True):
+        row["question_entities"] = [linked[name][0]["entity"] for name in found if linked.get(name)]
+        titles = dict.fromkeys(row.get("supporting_facts", ()))
+        row["supporting_entities"] = [name for title in titles for name in index.document_entities.get(title, ())]
+    return rows
+
+
+def link_names(names: Iterable[str], index: KGIndex) -> list[str]:
+    """Names as the graph writes them, each once, without those that normalisation leaves nothing of."""
+    written = (normalize_phrase(name, index.settings.phrases) for name in names)
+    return list(dict.fromkeys(name for name in written if name))

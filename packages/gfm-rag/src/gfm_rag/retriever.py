@@ -1,0 +1,159 @@
+"""The face of GFM-RAG: a question in, documents out, from an index, a network, an encoder and a linker."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gfm_rag.encoders import Encoder, encode
+from gfm_rag.gnn_retriever import GNNRetriever, check_graph
+from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
+from gfm_rag.kg_index import KGIndex
+from gfm_rag.linkers import Linker
+from gfm_rag.paths import Path
+from gfm_rag.questions import NamedEntities, link_names
+from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
+from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
+
+log = logging.getLogger(__name__)
+
+
+class GFMRetriever:
+    """Retrieves documents with one pass of the network over the whole graph (section 3.3 of the paper).
+
+    Args:
+        index: the graph and its documents.
+        model: the network; it is put into evaluation mode and used on the device where it is.
+        encoder: sentence embeddings of questions and relations, those that the model was trained with.
+        linker: is given the graph's entities to index.
+        ner: names in a question.
+        ranker: from entity to document scores, see `rank_documents`.
+        top_k_entities: T of the two top-k rankers.
+
+    Raises:
+        ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim.
+    """
+
+    def __init__(
+        self,
+        index: KGIndex,
+        model: GNNRetriever,
+        encoder: Encoder,
+        linker: Linker,
+        ner: NamedEntities,
+        ranker: Ranker = "idf_topk",
+        top_k_entities: int = 20,
+    ) -> None:
+        check_ranker(ranker, top_k_entities)
+        if encoder.dim != model.config.text_dim:
+            raise ValueError(
+                f"the encoder gives {encoder.dim} dimensions, but the model was made for "
+                f"text_dim={model.config.text_dim}"
+            )
+        if not index.entities:
+            raise ValueError("the index has no entities: nothing can be retrieved from it")
+        self.index, self.model, self.encoder, self.linker, self.ner = index, model.eval(), encoder, linker, ner
+        self.ranker, self.top_k_entities = ranker, top_k_entities
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Takes up changes of the index: encodes its relations and indexes its entities again."""
+        device = next(self.model.parameters()).device
+        graph = self.index.graph(self.encoder)
+        check_graph(graph, self.model.config)
+        self.graph: Data = graph.to(str(device))
+        self.entity_to_document = self.index.entity_to_document.to(device)
+        self.entity_weight = inverse_frequency(self.entity_to_document)
+        self.linker.index(self.index.entities)
+
+    def question_entities(self, question: str) -> list[str]:
+        """The graph's entities that the question starts from: the nearest of each name, or of the whole question."""
+        names = link_names(self.ner(question), self.index)
+        if not names:
+            names = link_names([question], self.index)
+            log.info("no entity named in %r; linking the whole question", question)
+        linked = self.linker(names, top_k=1) if names else {}
+        return list(dict.fromkeys(linked[name][0]["entity"] for name in names if linked.get(name)))
+
+    def inputs(self, question: str) -> tuple[Tensor, Tensor]:
+        """Embedding (1, text_dim) and start mask (1, N) of a question.
+
+        Raises:
+            ValueError: an empty question, or a linker that names an entity which the graph does not have.
+        """
+        check_question(question, 1)
+        device = next(self.model.parameters()).device
+        mask = torch.zeros(1, len(self.index.entities), device=device)
+        for name in self.question_entities(question):
+            if name not in self.index.entity_ids:
+                raise ValueError(f"start entity {name!r} is not in the graph")
+            mask[0, self.index.entity_ids[name]] = 1
+        return encode(self.encoder, [question]).to(device), mask
+
+    @torch.no_grad()
+    def entity_scores(self, question: str) -> Tensor:
+        """(N,) logits of all entities."""
+        embedding, mask = self.inputs(question)
+        scores: Tensor = self.model(self.graph, embedding, mask, self.entity_weight)
+        return scores[0]
+
+    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
+        """The best documents for a question.
+
+        Args:
+            question: in words.
+            top_k: how many.
+
+        Returns:
+            Best first; of equal scores the document that was indexed first.
+
+        Raises:
+            ValueError: an empty question, or a `top_k` below 1.
+        """
+        check_question(question, top_k)
+        scores = self.entity_scores(question)[None]
+        documents = rank_documents(scores, self.entity_to_document, self.ranker, self.top_k_entities)
+        return best_documents(documents[0].cpu(), self.index.documents, self.index.text, top_k)
+
+    def explain(self, question: str, target: str, k: int = 10, compat: Literal["v1"] | None = None) -> list[Path]:
+        """The walks that lead from the question's entities to an entity, see `GNNRetriever.explain`.
+
+        Raises:
+            ValueError: an entity that the graph does not have.
+        """
+        if target not in self.index.entity_ids:
+            raise ValueError(f"entity {target!r} is not in the graph")
+        embedding, mask = self.inputs(question)
+        return self.model.explain(
+            self.graph, embedding, mask, self.index.entity_ids[target], k, self.entity_weight, compat
+        )
+
+    def path_triples(self, path: Path) -> list[tuple[str, str, str, bool]]:
+        """A path in words: (head, relation, tail, inverse) of each hop, head and tail as the graph's triple has them.
+
+        The walk goes against a triple where `inverse` is True: from its tail to its head, or, for messages, from the
+        second row of edge_index to the first.
+        """
+        names, relations = self.index.entities, self.index.relations
+        found = []
+        for step in path.steps:
+            # a stored direct edge is (head, tail) = (receiver, sender): the message runs from tail to head
+            direct = step.relation < len(relations)
+            head, tail = (step.target, step.source) if direct else (step.source, step.target)
+            found.append((names[head], relations[step.relation % len(relations)], names[tail], direct))
+        return found
+
+    def ircot(
+        self,
+        question: str,
+        llm: ChatModel,
+        max_steps: int = 2,
+        top_k: int = 10,
+        prompt: ChatPrompt | None = None,
+    ) -> IRCoTResult:
+        """Several steps of retrieval and thought, see `gfm_rag.ircot`."""
+        return ircot(self, question, llm, max_steps, top_k, prompt)

@@ -1,0 +1,308 @@
+"""The training script of both stages: `gfm-rag pretrain`, `gfm-rag finetune`, or `torchrun ... -m gfm_rag.train STAGE`.
+
+Options are those of the stage and of transformers' TrainingArguments, as flags or in one YAML or JSON file. Copy this
+file to change how a stage is trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gfm_rag.config import GFMConfig
+from gfm_rag.encoders import Encoder
+from gfm_rag.encoders.hashing import HashingEncoder
+from gfm_rag.encoders.sentence import SentenceEncoder
+from gfm_rag.entity_matcher import EntityMatcher
+from gfm_rag.gnn_retriever import GNNRetriever
+from gfm_rag.kg_index import KGIndex
+from gfm_rag.linkers import NgramLinker
+from gfm_rag.multihop import read_records
+from gfm_rag.official_trees import question_of_v2
+from gfm_rag.query_gnn import QueryGNN, retriever_from
+from gfm_rag.questions import prepare_questions
+from gfm_rag.stages import finetune, pretrain
+from gfm_rag.training_data import QuestionGraph, TripleGraph
+from nips_common.cli import user_errors
+from nips_common.runtime import require, seed_everything
+
+log = logging.getLogger("gfm_rag.train")
+
+# Of the Trainer: AdamW at a constant rate without clipping, as in the official code [code].
+_TRAINER = {
+    "learning_rate": 5e-4,
+    "weight_decay": 0.01,
+    "lr_scheduler_type": "constant",
+    "max_grad_norm": 0.0,
+    "seed": 1024,
+    "report_to": "none",
+    "remove_unused_columns": False,
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "save_total_limit": 2,
+    "load_best_model_at_end": True,
+    "logging_steps": 10,
+}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {
+        "pretrain": {"per_device_train_batch_size": 4, "max_steps": 30_000, "num_negatives": 128},
+        "finetune": {"per_device_train_batch_size": 4, "num_train_epochs": 5},
+    },
+    "official-config": {
+        "pretrain": {"per_device_train_batch_size": 8, "max_steps": 30_000, "num_negatives": 256},
+        "finetune": {"per_device_train_batch_size": 8, "num_train_epochs": 20},
+    },
+}
+
+
+@dataclasses.dataclass
+class StageArguments:
+    """What both stages ask for."""
+
+    index: list[str] = dataclasses.field(metadata={"help": "Index folders to train on, one or more."})
+    encoder: str = dataclasses.field(
+        default="hashing-768", metadata={"help": "Sentence encoder: a folder or hub id, 'minilm', or hashing-DIM."}
+    )
+    init: str | None = dataclasses.field(
+        default=None, metadata={"help": "Model folder to begin with; finetune also takes one of pretrain."}
+    )
+    hidden_size: int = dataclasses.field(default=512, metadata={"help": "Size of the states of a new model."})
+    num_layers: int = dataclasses.field(default=6, metadata={"help": "Layers of a new model."})
+    dry_run: bool = dataclasses.field(
+        default=False, metadata={"help": "Check everything and say what would be trained; write nothing."}
+    )
+    resume: bool = dataclasses.field(
+        default=False, metadata={"help": "Go on from the newest checkpoint of output_dir."}
+    )
+
+
+@dataclasses.dataclass
+class PretrainArguments(StageArguments):
+    """Stage 1, knowledge-graph completion."""
+
+    num_negatives: int = dataclasses.field(default=128, metadata={"help": "Corrupted triples for each true one."})
+    temperature: float = dataclasses.field(default=1.0, metadata={"help": "Of the adversarial weights of negatives."})
+    remove_one_hop: bool = dataclasses.field(
+        default=False, metadata={"help": "Take every edge between the pairs of a batch out of the graph."}
+    )
+    validation_share: float = dataclasses.field(default=0.05, metadata={"help": "Share of triples held back."})
+
+
+@dataclasses.dataclass
+class FinetuneArguments(StageArguments):
+    """Stage 2, retrieval: questions with supporting documents."""
+
+    questions: list[str] = dataclasses.field(
+        default_factory=list, metadata={"help": "A QA file (JSON list or JSONL) for each index, in the same order."}
+    )
+    validation: list[str] = dataclasses.field(
+        default_factory=list, metadata={"help": "A QA file to validate on for each index; none = the last tenth."}
+    )
+    alpha: float = dataclasses.field(default=0.3, metadata={"help": "Weight of the binary cross-entropy."})
+    temperature: float = dataclasses.field(default=0.2, metadata={"help": "Of its adversarial weights."})
+    document_loss: float = dataclasses.field(default=0.0, metadata={"help": "Weight of the losses on documents."})
+
+
+_STAGES: dict[str, type[StageArguments]] = {"pretrain": PretrainArguments, "finetune": FinetuneArguments}
+
+
+def open_encoder(name: str, device: str = "cpu") -> Encoder:
+    """The encoder that a command line names: hashing-DIM, minilm (the asset), a folder or a hub id."""
+    if name.startswith("hashing-") and name.removeprefix("hashing-").isdigit():
+        return HashingEncoder(int(name.removeprefix("hashing-")))
+    if name == "minilm":
+        return SentenceEncoder.minilm(device=device)
+    return SentenceEncoder(name, device=device)
+
+
+def parse(stage: str, argv: Sequence[str]) -> tuple[Any, Any]:
+    """The stage's arguments and transformers' from flags (or one .yaml or .json file), with the preset's defaults.
+
+    Raises:
+        ValueError: an unknown stage or preset, or wrong flags.
+    """
+    if stage not in _STAGES:
+        raise ValueError(f"the stage must be one of {', '.join(_STAGES)}, got {stage!r}")
+    transformers = require("transformers", "gfm-rag[train]")
+    require("accelerate", "gfm-rag[train]")
+    flags, preset = _take(list(argv), "--preset", "paper")
+    if preset not in PRESETS:
+        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    parser = transformers.HfArgumentParser(
+        (_STAGES[stage], transformers.TrainingArguments), prog=f"gfm-rag {stage}", description=__doc__
+    )
+    metric = "mrr" if stage == "pretrain" else "document_mrr"
+    parser.set_defaults(**_TRAINER, metric_for_best_model=metric, **PRESETS[preset][stage])
+    if len(flags) == 1 and flags[0].endswith((".yaml", ".yml", ".json")):
+        flags = _flags_of_file(Path(flags[0]))
+    found: tuple[Any, Any] = parser.parse_args_into_dataclasses(args=flags)
+    return found
+
+
+def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
+    if name not in flags:
+        return flags, default
+    at = flags.index(name)
+    if at + 1 == len(flags):
+        raise ValueError(f"{name} needs a value")
+    return flags[:at] + flags[at + 2 :], flags[at + 1]
+
+
+def _flags_of_file(path: Path) -> list[str]:
+    text = path.read_text("utf-8")
+    content = json.loads(text) if path.suffix == ".json" else require("yaml", "pyyaml").safe_load(text)
+    flags: list[str] = []
+    for key, value in content.items():
+        values = value if isinstance(value, list) else [value]
+        flags += [f"--{key}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in values)]
+    return flags
+
+
+def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
+    """Trains, validates and writes the model into `output_dir`; returns the metrics.
+
+    Raises:
+        ValueError: what does not fit, before any training.
+    """
+    stage_args, args = parse(stage, argv)
+    encoder = open_encoder(stage_args.encoder)
+    indexes = [KGIndex.load(folder) for folder in stage_args.index]
+    build = _pretraining if stage == "pretrain" else _finetuning
+    model, train, valid, options = build(stage_args, args, indexes, encoder)
+    plan = _plan(stage, stage_args, args, model, [len(graph) for graph in train], indexes)
+    print(json.dumps(plan, indent=2))
+    if stage_args.dry_run:
+        return {}
+    function: Any = pretrain if stage == "pretrain" else finetune
+    metrics: dict[str, float] = function(model, train, args, valid, resume=stage_args.resume, **options)
+    if args.process_index == 0:
+        model.save_pretrained(args.output_dir)
+        print(json.dumps({key: round(value, 6) for key, value in metrics.items()}))
+    return metrics
+
+
+def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], indexes: list[KGIndex]) -> dict[str, Any]:
+    """What is trained, in numbers; the memory is that of weights, gradients, AdamW and the saved states of a batch."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    batch, processes = args.per_device_train_batch_size, max(args.world_size, 1)
+    accumulation = args.gradient_accumulation_steps
+    per_epoch = sum(-(-size // batch) for size in sizes)
+    steps = (
+        args.max_steps if args.max_steps > 0 else -(-per_epoch // (processes * accumulation)) * args.num_train_epochs
+    )
+    nodes = max(len(index.entities) for index in indexes)
+    states = 5 * len(model.config.hidden_dims) * batch * nodes * model.config.input_dim * 4
+    return {
+        "stage": stage,
+        "parameters": parameters,
+        "graphs": len(indexes),
+        "rows": sum(sizes),
+        "processes": processes,
+        "steps": int(steps),
+        "memory_mib": round((16 * parameters + states) / 2**20),
+        "encoder": options.encoder,
+    }
+
+
+def _config(options: StageArguments, encoder: Encoder) -> GFMConfig:
+    return GFMConfig(options.hidden_size, (options.hidden_size,) * options.num_layers, encoder.dim)
+
+
+def _checked(model: Any, encoder: Encoder) -> Any:
+    if model.config.text_dim != encoder.dim:
+        raise ValueError(
+            f"the encoder gives {encoder.dim} dimensions, the model wants text_dim={model.config.text_dim}"
+        )
+    return model
+
+
+def _pretraining(
+    options: PretrainArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
+) -> tuple[QueryGNN, list[TripleGraph], list[TripleGraph], dict[str, Any]]:
+    """The model, graphs to train and to validate on, and the options of `pretrain`."""
+    if not 0 < options.validation_share < 1:
+        raise ValueError(f"validation_share must lie strictly between 0 and 1, got {options.validation_share!r}")
+    seed_everything(args.seed)
+    model = QueryGNN.from_pretrained(options.init) if options.init else QueryGNN(_config(options, encoder))
+    _checked(model, encoder)
+    parts = [_split_triples(index, encoder, options.validation_share, args.seed) for index in indexes]
+    names = ("num_negatives", "temperature", "remove_one_hop")
+    chosen = {name: getattr(options, name) for name in names}
+    return model, [part[0] for part in parts], [part[1] for part in parts], chosen
+
+
+def _split_triples(index: KGIndex, encoder: Encoder, share: float, seed: int) -> tuple[TripleGraph, TripleGraph]:
+    """A graph's triples to train on, and others to validate on; both know all of them as true."""
+    import torch
+
+    whole = TripleGraph.of(index.graph(encoder))
+    held = max(1, round(share * len(whole)))
+    if held >= len(whole):
+        raise ValueError(f"a graph of {len(whole)} triples is too small to hold {held} of them back for validation")
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
+    kept = order[held:].sort().values
+    graph = whole.graph.clone("num_nodes")
+    edges = torch.cat([kept, kept + len(whole)])
+    graph.edge_index, graph.edge_type = whole.graph.edge_index[:, edges], whole.graph.edge_type[edges]
+    train = TripleGraph(graph, whole.triples[kept], whole.graph)
+    return train, TripleGraph(graph, whole.triples[order[:held]], whole.graph)
+
+
+def _finetuning(
+    options: FinetuneArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
+) -> tuple[GNNRetriever, list[QuestionGraph], list[QuestionGraph], dict[str, Any]]:
+    """The model, graphs to train and to validate on, and the options of `finetune`."""
+    for name in ("questions", "validation"):
+        files = getattr(options, name)
+        if len(files) != len(indexes) and (files or name == "questions"):
+            raise ValueError(f"--{name} must name one file for each of the {len(indexes)} indexes, got {len(files)}")
+    seed_everything(args.seed)
+    model = _checked(_initial_retriever(options, encoder), encoder)
+    train, valid = [], []
+    for number, index in enumerate(indexes):
+        items = list(read_records(options.questions[number]))
+        if options.validation:
+            held = list(read_records(options.validation[number]))
+        else:
+            cut = max(1, len(items) // 10)
+            items, held = items[:-cut], items[-cut:]
+        train.append(_question_graph(index, items, encoder))
+        valid.append(_question_graph(index, held, encoder))
+    chosen = {name: getattr(options, name) for name in ("alpha", "temperature", "document_loss")}
+    return model, train, valid, chosen
+
+
+def _question_graph(index: KGIndex, items: list[dict[str, Any]], encoder: Encoder) -> QuestionGraph:
+    """Questions that name their entities already (official files do) are taken as they are."""
+    asked = [question_of_v2(item) for item in items]
+    named = [item for item in asked if {"question_entities", "supporting_entities"} <= item.keys()]
+    open_ones = [item for item in asked if not {"question_entities", "supporting_entities"} <= item.keys()]
+    linked = prepare_questions(index, open_ones, EntityMatcher(index.entities), NgramLinker())
+    return QuestionGraph.from_index(index, [*named, *linked], encoder)
+
+
+def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetriever:
+    if options.init is None:
+        return GNNRetriever(_config(options, encoder))
+    config = Path(options.init) / "config.json"
+    if config.is_file() and json.loads(config.read_text("utf-8")).get("kind") == QueryGNN.kind:
+        return retriever_from(QueryGNN.from_pretrained(options.init))
+    return GNNRetriever.from_pretrained(options.init)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The program `python -m gfm_rag.train STAGE ...`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(level=os.environ.get("LOGLEVEL", "INFO"), format="%(levelname)s %(name)s: %(message)s")
+    with user_errors("gfm_rag.train"):
+        run(arguments[0] if arguments else "", arguments[1:])
+
+
+if __name__ == "__main__":
+    main()

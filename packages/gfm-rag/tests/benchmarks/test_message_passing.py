@@ -1,0 +1,117 @@
+"""Time and memory of the network against the route that holds all messages at once, in one run."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from gfm_rag import GNNRetriever
+
+
+def _kibibytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1])
+    raise AssertionError(f"no {field} in /proc/self/status")
+
+
+class Cost(NamedTuple):
+    """What one call took: seconds, seconds of processor time, and peak MiB beyond what was in use before."""
+
+    seconds: float
+    processor: float
+    memory: float
+
+
+def measure(call: Callable[[], Any]) -> tuple[Cost, Any]:
+    """The cost of a call, and its result."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # freed memory that the process still holds would hide the peak
+    Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+    before, start, processor = _kibibytes("VmRSS"), time.perf_counter(), time.process_time()
+    result = call()
+    cost = Cost(time.perf_counter() - start, time.process_time() - processor, (_kibibytes("VmHWM") - before) / 1024)
+    return cost, result
+
+
+def question(graph: Data, batch: int = 1) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.zeros(batch, int(graph.num_nodes))
+    for row in mask:
+        row[torch.randint(len(row), (3,), generator=generator)] = 1
+    return torch.randn(batch, 768, generator=generator), mask
+
+
+def compare(what: str, ours: Callable[[], Tensor], naive: Callable[[], Tensor], report: list[str]) -> None:
+    """Adds lines with both routes' costs and their ratios; the processor time says more on a busy machine."""
+    ours()  # groups the edges, once per graph
+    cost, result = measure(ours)
+    plain, expected = measure(naive)
+    bounds = {"seconds": "at most 0.50", "processor": "", "memory": "at most 0.25"}
+    units = {"seconds": "s", "processor": "s of processor time", "memory": "MiB"}
+    for field, bound in bounds.items():
+        value, reference = getattr(cost, field), getattr(plain, field)
+        label = what if field == "seconds" else ""
+        told = f"{label:46} {value:8.2f} against {reference:8.2f} {units[field]:20} {value / reference:5.2f}   {bound}"
+        report.append(told.rstrip())
+    torch.testing.assert_close(result, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_forward_against_the_plain_route(model: GNNRetriever, graph: Data, plain: Any, report: list[str]) -> None:
+    inputs = question(graph)
+    with torch.no_grad():
+        compare("six layers forward", lambda: model(graph, *inputs), lambda: plain(model, graph, *inputs), report)
+
+
+def test_forward_and_backward_against_the_plain_route(
+    model: GNNRetriever, quarter_graph: Data, plain: Any, report: list[str]
+) -> None:
+    inputs = question(quarter_graph)
+
+    def train(forward: Callable[..., Tensor]) -> Tensor:
+        model.zero_grad(set_to_none=True)
+        forward().square().mean().backward()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+
+    compare(
+        "forward and backward, a quarter of the graph",
+        lambda: train(lambda: model(quarter_graph, *inputs)),
+        lambda: train(lambda: plain(model, quarter_graph, *inputs)),
+        report,
+    )
+
+
+def test_a_batch_of_eight_against_eight_single_questions(model: GNNRetriever, graph: Data, report: list[str]) -> None:
+    embeddings, masks = question(graph, 8)
+    with torch.no_grad():
+        model(graph, embeddings[:1], masks[:1])
+        start = time.perf_counter()
+        singles = torch.cat([model(graph, embeddings[i : i + 1], masks[i : i + 1]) for i in range(8)])
+        single_seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        batch = model(graph, embeddings, masks)
+        seconds = time.perf_counter() - start
+    report.append(
+        f"{'a batch of 8 against 8 single questions':42} {seconds:7.2f} s   singles {single_seconds:5.2f} s   "
+        f"{seconds / single_seconds:5.2f} of their time (at most 0.90)"
+    )
+    report.append(f"{'one question':42} {single_seconds / 8:7.2f} s   (at most 8 s)")
+    torch.testing.assert_close(batch, singles, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("share", [1, 4])
+def test_memory_follows_the_chunk(model: GNNRetriever, quarter_graph: Data, share: int, report: list[str]) -> None:
+    inputs, edges = question(quarter_graph), quarter_graph.edge_type.numel()
+    with torch.no_grad():
+        model(quarter_graph, *inputs)
+        cost, _ = measure(lambda: model(quarter_graph, *inputs, edge_chunk_size=edges // share))
+    report.append(f"{f'chunks of 1/{share} of the edges, a quarter graph':42} {cost.memory:5.0f} MiB")

@@ -1,0 +1,231 @@
+"""Both stages of training, on tiny graphs that can be learnt."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gfm_rag import GFMConfig, GNNRetriever, HashingEncoder, KGIndex, QueryGNN
+from gfm_rag.training_data import GraphBatches, GraphPool, QuestionGraph, TripleGraph
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+CITIES = 12
+
+
+def country_index() -> KGIndex:
+    """People live in cities, cities lie in countries."""
+    triples, documents = [], {}
+    for i in range(CITIES):
+        triples += [(f"person {i}", "lives in", f"city {i}"), (f"city {i}", "lies in", f"country {i % 4}")]
+        documents[f"Person {i}"] = [f"person {i}", f"city {i}"]
+        documents[f"City {i}"] = [f"city {i}", f"country {i % 4}"]
+    return KGIndex.from_triples(triples, documents, {title: f"About {title}." for title in documents})
+
+
+def country_questions() -> list[dict[str, Any]]:
+    return [
+        {
+            "id": str(i),
+            "question": f"In which country does person {i} live?",
+            "answer": f"country {i % 4}",
+            "supporting_facts": [f"Person {i}", f"City {i}"],
+        }
+        for i in range(CITIES)
+    ]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    country_index().save(tmp_path / "index")
+    (tmp_path / "qa.json").write_text(json.dumps(country_questions()))
+    return tmp_path
+
+
+SMALL = ["--encoder", "hashing-32", "--hidden_size", "16", "--num_layers", "2", "--use_cpu", "--learning_rate", "0.01",
+         "--logging_strategy", "no", "--disable_tqdm", "true"]  # fmt: skip
+
+
+def pretrain_flags(folder: Path, *more: str) -> list[str]:
+    return ["--index", str(folder / "index"), "--output_dir", str(folder / "stage1"), "--max_steps", "10",
+            "--num_negatives", "8", "--validation_share", "0.2", *SMALL, *more]  # fmt: skip
+
+
+def finetune_flags(folder: Path, *more: str) -> list[str]:
+    return ["--index", str(folder / "index"), "--questions", str(folder / "qa.json"), "--output_dir",
+            str(folder / "stage2"), "--num_train_epochs", "4", *SMALL, *more]  # fmt: skip
+
+
+def test_the_two_stages_learn_and_leave_models_that_load(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gfm_rag.train import run
+
+    first = run("pretrain", pretrain_flags(folders))
+    assert 0 < first["eval_mrr"] <= 1
+    pretrained = QueryGNN.from_pretrained(folders / "stage1")
+    assert pretrained.config == GFMConfig(16, (16, 16), 32)
+    metrics = run("finetune", finetune_flags(folders, "--init", str(folders / "stage1")))
+    assert metrics["eval_entity_mrr"] > 0.9
+    model = GNNRetriever.from_pretrained(folders / "stage2")
+    assert model.config == pretrained.config
+    printed = capsys.readouterr().out
+    assert '"steps": 10' in printed
+    assert f'"parameters": {sum(p.numel() for p in model.parameters())}' in printed
+
+
+def test_fine_tuning_lowers_the_loss_it_minimises(tmp_path: Path) -> None:
+    from transformers import TrainingArguments
+
+    from gfm_rag import EmbeddingLinker, prepare_questions
+    from gfm_rag.entity_matcher import EntityMatcher
+    from gfm_rag.trainers import FinetuneTrainer
+
+    index, encoder = country_index(), HashingEncoder(32)
+    items = prepare_questions(index, country_questions(), EntityMatcher(index.entities), EmbeddingLinker(encoder))
+    data = QuestionGraph.from_index(index, items, encoder)
+    assert data.start_mask.sum(1).tolist() == [1] * CITIES
+    torch.manual_seed(0)
+    model = GNNRetriever(GFMConfig(16, (16, 16), 32))
+    options: dict[str, Any] = {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no"}
+    args = TrainingArguments(
+        tmp_path,
+        use_cpu=True,
+        num_train_epochs=10,
+        per_device_train_batch_size=4,
+        learning_rate=0.01,
+        report_to="none",
+        **options,
+    )
+    trainer = FinetuneTrainer(model, args, GraphPool([data]), GraphPool([data]), document_loss=0.1)
+    everything = {"batch": GraphBatches([CITIES], CITIES)[0]}
+    before, ranks = trainer.compute_loss(model, everything).item(), trainer.judge(model.eval(), data)
+    trainer.train()
+    assert trainer.compute_loss(model, everything).item() < 0.7 * before
+    assert trainer.judge(model.eval(), data)["entity_mrr"] > ranks["entity_mrr"]
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gfm_rag.train import run
+
+    assert run("finetune", finetune_flags(folders, "--dry_run")) == {}
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["rows"], plan["steps"], plan["graphs"]) == (11, 12, 1)
+    assert not (folders / "stage2").exists()
+
+
+def test_a_file_of_settings_and_a_preset_are_read(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gfm_rag.train import parse
+
+    settings = {"index": [str(folders / "index")], "output_dir": str(folders / "out"), "num_negatives": 5}
+    (folders / "settings.json").write_text(json.dumps(settings))
+    stage, args = parse("pretrain", [str(folders / "settings.json")])
+    assert (stage.num_negatives, args.max_steps, args.per_device_train_batch_size) == (5, 30_000, 4)
+    stage, args = parse("pretrain", ["--preset", "official-config", "--index", "x", "--output_dir", "y"])
+    assert (stage.num_negatives, args.per_device_train_batch_size, args.learning_rate) == (256, 8, 5e-4)
+    assert (args.weight_decay, args.max_grad_norm, args.seed) == (0.01, 0.0, 1024)
+
+
+def test_the_same_seed_trains_the_same_model(folders: Path) -> None:
+    from gfm_rag.train import run
+
+    weights = []
+    for name in ("a", "b"):
+        run("pretrain", [*pretrain_flags(folders), "--output_dir", str(folders / name), "--max_steps", "4"])
+        weights.append(QueryGNN.from_pretrained(folders / name).state_dict())
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_every_batch_is_of_one_graph_and_an_epoch_holds_every_row_once() -> None:
+    batches = GraphBatches([5, 3, 7], 2, seed=1)
+    seen = [(batch.graph, row) for batch in batches for row in batch.rows.tolist()]  # type: ignore[attr-defined]
+    assert sorted(seen) == [(graph, row) for graph, size in enumerate([5, 3, 7]) for row in range(size)]
+    graphs = [batch.graph for batch in batches]  # type: ignore[attr-defined]
+    assert len([1 for a, b in pairwise(graphs) if a != b]) == 2  # one graph after the other
+    first = [batch.rows.tolist() for batch in batches]  # type: ignore[attr-defined]
+    batches.set_epoch(1)
+    assert [batch.rows.tolist() for batch in batches] != first  # type: ignore[attr-defined]
+    batches.set_epoch(0)
+    assert [batch.rows.tolist() for batch in batches] == first  # type: ignore[attr-defined]
+
+
+def test_a_pool_loads_graphs_when_they_are_asked_for() -> None:
+    loaded: list[str] = []
+    graph = TripleGraph.of(country_index().graph(HashingEncoder(4)))
+
+    def load(name: str) -> Any:
+        def call() -> TripleGraph:
+            loaded.append(name)
+            return graph
+
+        return call
+
+    pool = GraphPool([load("a"), load("b")], sizes=[24, 24])
+    assert loaded == []
+    pool.get(1)
+    pool.get(1)
+    pool.get(0)
+    assert loaded == ["b", "a"]
+
+
+def test_questions_that_cannot_be_trained_on_are_skipped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    index, encoder = country_index(), HashingEncoder(4)
+    good = {**country_questions()[0], "question_entities": ["person 0"], "supporting_entities": ["city 0"]}
+    bad = [{**good, key: []} for key in ("question_entities", "supporting_entities", "supporting_facts")]
+    assert len(QuestionGraph.from_index(index, [good, *bad], encoder)) == 1
+    assert "skipped 3 questions" in caplog.text
+    with pytest.raises(ValueError, match="none of 3 questions"):
+        QuestionGraph.from_index(index, bad, encoder)
+
+
+def test_wrong_settings_are_told_before_training(folders: Path) -> None:
+    from gfm_rag.train import run
+
+    index = ["--index", str(folders / "index"), "--output_dir", str(folders / "out")]
+    for stage, flags, words in (
+        ("train", [], "pretrain, finetune, got 'train'"),
+        ("pretrain", ["--preset", "best", *index], "paper, official-config, got 'best'"),
+        ("pretrain", [*index, *SMALL, "--validation_share", "0"], "strictly between 0 and 1, got 0"),
+        ("finetune", [*index, *SMALL], "one file for each of the 1 indexes, got 0"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run(stage, flags)
+    GNNRetriever(GFMConfig(8, (8,), 10)).save_pretrained(folders / "other")
+    with pytest.raises(ValueError, match="gives 32 dimensions, the model wants text_dim=10"):
+        run("finetune", finetune_flags(folders, "--init", str(folders / "other")))
+    assert not (folders / "out").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_train_on_batches_of_their_own(folders: Path) -> None:
+    from nips_common.testing.torchrun import run_torchrun
+
+    outputs = run_torchrun("gfm_rag.train", ["finetune", *finetune_flags(folders)], timeout=300)
+    assert '"processes": 2' in outputs[0].stdout
+    GNNRetriever.from_pretrained(folders / "stage2")
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_and_ends_as_one_that_was_not(folders: Path) -> None:
+    import sys
+
+    from nips_common.testing.interrupt import kill_and_resume
+
+    def command(out: str, *more: str) -> list[str]:
+        flags = [*pretrain_flags(folders), "--output_dir", str(folders / out), "--max_steps", "20", "--save_strategy",
+                 "steps", "--eval_strategy", "steps", "--save_steps", "4", "--eval_steps", "4"]  # fmt: skip
+        return [sys.executable, "-m", "gfm_rag.train", "pretrain", *flags, *more]
+
+    kill_and_resume(
+        command("killed"), lambda: (folders / "killed" / "checkpoint-8" / "trainer_state.json").exists(),
+        resume=command("killed", "--resume"), timeout=300,
+    )  # fmt: skip
+    import subprocess
+
+    subprocess.run(command("whole"), check=True, capture_output=True, timeout=300)
+    first, second = (QueryGNN.from_pretrained(folders / name).state_dict() for name in ("killed", "whole"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
