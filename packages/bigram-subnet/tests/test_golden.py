@@ -128,8 +128,8 @@ def test_four_steps_equal_the_official_trajectory(
         loss.backward()
         optimizer.step()
         counts = sparsifier.mask_counts()
-        assert float(xent) == pytest.approx(step["xent"], abs=1e-5)
-        assert float(loss) == pytest.approx(step["loss"], abs=1e-5)
+        assert xent.item() == pytest.approx(step["xent"], abs=1e-5)
+        assert loss.item() == pytest.approx(step["loss"], abs=1e-5)
         assert counts == (step["n_below_0_1"], step["n_above_0_9"], step["n_undecided"])
         assert should_stop(counts) is step["stop"]
         sparsifier.temperature *= facts["temperature_multiplier_per_step"]

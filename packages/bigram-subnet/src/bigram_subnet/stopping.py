@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 from bigram_subnet.sparsifier import MaskCounts
 
@@ -53,7 +52,8 @@ def loss_is_stable(
     for i in range(min(end, len(values)) - 1, -1, -1):
         least[i] = min(values[i], least[i + 1])
     for i in range(1, len(values)):
-        mean = fmean(values[max(0, i - window) : i])
+        before = values[max(0, i - window) : i]
+        mean = sum(before) / len(before)  # not fmean: whether a rise of just 0.25 counts hangs on the last bit
         # written as "not within", so that a loss that is not a number counts as a jump
         if not (values[i] <= mean + absolute and values[i] <= mean * relative) and (i >= end or not least[i] <= mean):
             return False
