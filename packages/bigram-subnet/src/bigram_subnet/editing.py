@@ -1,7 +1,8 @@
 """Editing masks by block, attention head and MLP unit (paper: circuits on top of the bigram mask), in place.
 
-With grouped queries several heads share one key and value: a head that is kept keeps them, and a head that is dropped
-drops them only when no other head of its group keeps anything. So an edit never touches another head.
+An edit never touches another head. With grouped queries several heads share one key and value: a head that is kept keeps
+them, and a head that is dropped drops them only when no other head of its group keeps anything. OLMo 2 and 3 normalise
+queries and keys over all heads together, so that a head dropped there gives up its values and outputs only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from bigram_subnet.layout import (
     split_fused,
     unit_index,
 )
+
+_NORMED_OVER_HEADS = ("olmo2", "olmo3")  # model types whose q_norm and k_norm see all heads at once
 
 
 def set_layer(masks: Mapping[str, Tensor], layer: int, keep: bool) -> None:
@@ -66,27 +69,27 @@ def set_attention_head(
             rows.fill_(keep)
         head_rows(weights["o"].T, head, heads).fill_(keep)
     else:
-        _set_separate(weights, head, heads, keep, layer)
+        shared_norm = getattr(config, "model_type", None) in _NORMED_OVER_HEADS
+        _set_separate(weights, head, heads, keep, layer, shared_norm)
 
 
-def _set_separate(weights: Mapping[Any, Tensor], head: int, heads: int, keep: bool, layer: int) -> None:
+def _set_separate(
+    weights: Mapping[Any, Tensor], head: int, heads: int, keep: bool, layer: int, shared_norm: bool
+) -> None:
     absent = [role for role in ("q", "k", "v", "o") if role not in weights]
     if absent:
         raise ValueError(f"block {layer} of the mask has no {', '.join(absent)}")
-    queries, outputs = weights["q"], weights["o"].T
-    rows = head_rows(queries, head, heads)
-    rows.fill_(keep)
-    head_rows(outputs, head, heads).fill_(keep)
-    groups = weights["k"].shape[0] // rows.shape[0]
+    outputs, size = weights["o"].T, weights["q"].shape[0] // heads
+    groups = weights["k"].shape[0] // size
     if groups < 1 or heads % groups:
         raise ValueError(f"block {layer}: {heads} query heads do not share {weights['k'].shape[0]} key rows evenly")
-    size = heads // groups
-    group = head // size
-    members = range(group * size, (group + 1) * size)
-    needed = keep or any(
-        bool(head_rows(queries, h, heads).any()) or bool(head_rows(outputs, h, heads).any()) for h in members
-    )
-    for part in ("k", "v"):
-        shared = head_rows(weights[part], group, groups)
-        if keep or not needed:
-            shared.fill_(keep)
+    touched = {"q", "k", "v"} if keep or not shared_norm else {"v"}
+    if "q" in touched:
+        head_rows(weights["q"], head, heads).fill_(keep)
+    head_rows(outputs, head, heads).fill_(keep)
+    members = heads // groups
+    group = head // members
+    others = range(group * members, (group + 1) * members)
+    if keep or not any(bool(head_rows(outputs, other, heads).any()) for other in others):
+        for part in touched & {"k", "v"}:
+            head_rows(weights[part], group, groups).fill_(keep)

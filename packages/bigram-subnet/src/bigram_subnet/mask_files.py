@@ -131,7 +131,12 @@ def find(path: str | Path) -> Path:
 
 def _from_hub(repository: str) -> Path:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     for name in PUBLISHED:
         try:
@@ -163,7 +168,9 @@ class _opened:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise ValueError(f"{self._path}: not a mask of bigram-subnet (no metadata with format {FORMAT!r})")
         if header.get("format_version") != VERSION:
-            raise ValueError(f"{self._path}: format_version is {header.get('format_version')!r}, this release reads {VERSION}")
+            raise ValueError(
+                f"{self._path}: format_version is {header.get('format_version')!r}, this release reads {VERSION}"
+            )
         return file, header
 
     def __exit__(self, *error: Any) -> None:
@@ -179,10 +186,14 @@ def _read_packed(path: Path) -> tuple[dict[str, Tensor], str | None, Any]:
             masks = dict(_unpacked(file, shapes))
         except ValueError as error:
             raise ValueError(f"{path}: damaged: {error}") from None
-        kept, total = (sum(int(value) for value in counts) for counts in zip(*map(_counts, masks.values()), strict=True))
+        kept, total = (
+            sum(int(value) for value in counts) for counts in zip(*map(_counts, masks.values()), strict=True)
+        )
         if (kept, total) != (header.get("kept"), header.get("total")):
             found = f"{kept} of {total}"
-            raise ValueError(f"{path}: damaged: {found} kept, its metadata says {header.get('kept')} of {header.get('total')}")
+            raise ValueError(
+                f"{path}: damaged: {found} kept, its metadata says {header.get('kept')} of {header.get('total')}"
+            )
         return masks, header.get("base_model"), _config(header.get("config"))
 
 

@@ -1,4 +1,4 @@
-"""How the residual stream turns from layer to layer: ridge maps to input and output, their rotation, and layer similarity.
+"""How the residual stream turns from layer to layer: ridge maps to input and output, rotations, layer similarity.
 
 Paper section 5. A layer's hidden state is what its block gives out, before the final norm; layer 0 is the input of the
 first block. transformers returns the last hidden state behind the final norm, so the states are taken by hooks.

@@ -1,7 +1,7 @@
 """Which weights of a model a mask covers: the matrices of attention and MLP in its blocks (paper 3.1).
 
-Weights are chosen by module, not by name. The official rule (every name with "weight" and without "embed" or "layernorm")
-takes the output head of GPT-NeoX along since transformers 5 calls it ``lm_head``.
+Weights are chosen by module, not by name. The official rule (every name with "weight" and without "embed" or
+"layernorm") takes the output head of GPT-NeoX along since transformers 5 calls it ``lm_head``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def block_list(model: PreTrainedModel) -> tuple[str, nn.ModuleList]:
     if config is None or not hasattr(config, "get_text_config"):
         raise ValueError(f"expected a transformers causal language model, got {type(model).__name__}")
     if hasattr(model, "peft_config"):
-        raise ValueError("the model carries peft adapters, whose weights are no part of it: call merge_and_unload first")
+        raise ValueError(
+            "the model carries peft adapters, whose weights are no part of it: call merge_and_unload first"
+        )
     layers = config.get_text_config(decoder=True).num_hidden_layers
     found: dict[str, nn.ModuleList] = {}
     for name, module in model.named_modules():

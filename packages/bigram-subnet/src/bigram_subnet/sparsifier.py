@@ -1,7 +1,7 @@
 """Continuous sparsification of a frozen model: soft masks over its weights, that training turns into hard ones.
 
-Paper 3.2 and Savarese et al. (2020): M = sigmoid(beta * s) with one real score s per weight and a temperature factor beta
-that grows; the model computes with W * M, biases unchanged; the hard mask is s > 0.
+Paper 3.2 and Savarese et al. (2020): M = sigmoid(beta * s) with one real score s per weight and a temperature factor
+beta that grows; the model computes with W * M, biases unchanged; the hard mask is s > 0.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class ContinuousSparsifier(nn.Module):
             yield name, _MaskedWeight.apply(score, weight, self.temperature)
 
     def mean_mask(self) -> Tensor:
-        """The sum of all soft masks divided by their number |M|, a scalar; lambda times it is the loss's second term."""
+        """The sum of all soft masks divided by their number |M|: a scalar, the loss's second term without lambda."""
         mean: Tensor = _MeanSigmoid.apply(self.temperature, self.total, *self.scores)
         return mean
 

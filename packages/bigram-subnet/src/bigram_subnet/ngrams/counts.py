@@ -206,7 +206,9 @@ class BigramCounts:
 
     def _dense(self, input_ids: Tensor, dtype: torch.dtype, backoff: bool) -> Tensor:
         contexts = self._contexts(input_ids, ahead=1)
-        distinct, inverse = torch.unique(contexts, dim=0, return_inverse=True) if self.order > 2 else _distinct(contexts)
+        distinct, inverse = (
+            torch.unique(contexts, dim=0, return_inverse=True) if self.order > 2 else _distinct(contexts)
+        )
         probs = torch.full((len(distinct), self.vocab_size), float("nan"), dtype=dtype, device=input_ids.device)
         open_ = torch.ones(len(distinct), dtype=torch.bool, device=input_ids.device)
         for table in reversed(self._on(input_ids.device)):
@@ -249,7 +251,7 @@ class BigramCounts:
         """(positions, n - 1) contexts: the tokens up to each position (ahead 1), or before it (ahead 0)."""
         if input_ids.ndim != 2 or input_ids.is_floating_point():
             raise ValueError(f"input_ids must be whole numbers (batch, sequence), got {tuple(input_ids.shape)}")
-        if input_ids.numel() and not (0 <= int(input_ids.min()) and int(input_ids.max()) < self.vocab_size):
+        if input_ids.numel() and not (int(input_ids.min()) >= 0 and int(input_ids.max()) < self.vocab_size):
             wrong = int(input_ids.min()) if int(input_ids.min()) < 0 else int(input_ids.max())
             raise ValueError(
                 f"token id {wrong} is outside of the counts' vocabulary, 0 to {self.vocab_size - 1}: were they made with "
@@ -279,7 +281,9 @@ class BigramCounts:
         """Writes all tables into one safetensors file, atomically."""
         if Path(path).suffix != ".safetensors":
             raise ValueError(f"{path}: a file of counts must end in .safetensors")
-        tensors = {f"{n}/{key}": value for n, table in enumerate(self._tables, 1) for key, value in table.tensors().items()}
+        tensors = {
+            f"{n}/{key}": value for n, table in enumerate(self._tables, 1) for key, value in table.tensors().items()
+        }
         header = {
             "format": FORMAT,
             "format_version": VERSION,

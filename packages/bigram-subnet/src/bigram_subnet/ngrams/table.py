@@ -96,7 +96,7 @@ class NgramTable:
         return torch.where(found, node, -1)
 
     def probabilities(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """count / total of each row, dense.
+        """Count / total of each row, dense.
 
         Args:
             rows: (rows,) indices, none of them -1.
@@ -116,7 +116,7 @@ class NgramTable:
         return dense
 
     def probability(self, rows: Tensor, tokens: Tensor) -> Tensor:
-        """count / total of one next token a row, float64, by binary search inside each row.
+        """Count / total of one next token a row, float64, by binary search inside each row.
 
         Args:
             rows: (rows,) indices, none of them -1.

@@ -39,7 +39,7 @@ def check_rows(data: Any, batch_size: int) -> None:
     """Refuses data that cannot be trained on.
 
     Raises:
-        ValueError: no length, fewer rows than one micro-batch, or a tensor that is not (sequences, length) whole numbers.
+        ValueError: no length, fewer rows than a micro-batch, or a tensor that is no (sequences, length) whole numbers.
     """
     if isinstance(data, Tensor) and (data.ndim != 2 or data.is_floating_point() or not data.shape[1]):
         shape = f"{data.dtype} {tuple(data.shape)}"

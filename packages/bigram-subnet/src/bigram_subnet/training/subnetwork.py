@@ -8,7 +8,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from bigram_subnet.ablation import check_ids
@@ -108,11 +107,11 @@ def run_attempts(
 
 def check_target(model: PreTrainedModel, target: Any) -> None:
     """ValueError if a target's vocabulary is known and larger than the model's."""
-    vocab_size, head = getattr(target, "vocab_size", None), model.get_output_embeddings()
-    if vocab_size is not None and head is not None and vocab_size > head.weight.shape[0]:
+    wanted, head = getattr(target, "vocab_size", None), model.get_output_embeddings()
+    if wanted is not None and head is not None and wanted > head.weight.shape[0]:
         raise ValueError(
-            f"the target has a vocabulary of {vocab_size}, the model's head one of {head.weight.shape[0]}: they belong to "
-            "different tokenizers"
+            f"the target has a vocabulary of {wanted}, the model's head one of {head.weight.shape[0]}: "
+            "they belong to different tokenizers"
         )
 
 
@@ -120,7 +119,9 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path | None]:
     """The last attempt in a folder and its newest whole checkpoint; (0, None) if there is none."""
     attempts = {int(path.name.removeprefix(ATTEMPT)): path for path in folder.glob(f"{ATTEMPT}[0-9]*")}
     for attempt in sorted(attempts, reverse=True):
-        found = [path for path in attempts[attempt].glob("checkpoint-[0-9]*") if (path / "trainer_state.json").is_file()]
+        found = [
+            path for path in attempts[attempt].glob("checkpoint-[0-9]*") if (path / "trainer_state.json").is_file()
+        ]
         if found:
             return attempt, max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
     return max(attempts, default=0), None

@@ -155,7 +155,9 @@ def _can_be_fused(scores: list[nn.Parameter]) -> bool:
     return all(score.device.type in ("cpu", "cuda") for score in scores)
 
 
-def training_arguments(folder: str | Path, config: SparsifyConfig, device: torch.device, **more: Any) -> TrainingArguments:
+def training_arguments(
+    folder: str | Path, config: SparsifyConfig, device: torch.device, **more: Any
+) -> TrainingArguments:
     """The Trainer's arguments for a mask: constant rate, no clipping, no reports, one process's share of a micro-batch.
 
     Args:
