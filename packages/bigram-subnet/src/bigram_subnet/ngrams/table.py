@@ -27,6 +27,7 @@ class NgramTable:
         indptr: (contexts + 1,) int64, where each context's row begins.
         indices: (entries,) int32 next tokens, ascending in a row.
         counts: (entries,) int64.
+        totals: (contexts,) int64, the sum of each row.
     """
 
     vocab_size: int
@@ -34,6 +35,7 @@ class NgramTable:
     indptr: Tensor
     indices: Tensor
     counts: Tensor
+    totals: Tensor
 
     @property
     def order(self) -> int:
@@ -56,25 +58,26 @@ class NgramTable:
             torch.from_numpy(indptr),
             torch.from_numpy(ids[:, -1].astype(np.int32)),
             torch.from_numpy(counts.astype(np.int64)),
+            torch.from_numpy(np.bincount(node, counts, minlength=rows).astype(np.int64)),
         )
 
     def to(self, device: torch.device) -> NgramTable:
         """The table on a device."""
         levels = tuple(level.to(device) for level in self.levels)
-        return NgramTable(
-            self.vocab_size, levels, self.indptr.to(device), self.indices.to(device), self.counts.to(device)
-        )
+        rest = (part.to(device) for part in (self.indptr, self.indices, self.counts, self.totals))
+        return NgramTable(self.vocab_size, levels, *rest)
 
     def tensors(self) -> dict[str, Tensor]:
         """All arrays by name, for a file."""
         levels = {f"level{k}": level for k, level in enumerate(self.levels)}
-        return {**levels, "indptr": self.indptr, "indices": self.indices, "counts": self.counts}
+        rest = {"indptr": self.indptr, "indices": self.indices, "counts": self.counts, "totals": self.totals}
+        return levels | rest
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], order: int, vocab_size: int) -> NgramTable:
         """The table of what :meth:`tensors` gave."""
         levels = tuple(tensors[f"level{k}"] for k in range(order - 1))
-        return cls(vocab_size, levels, tensors["indptr"], tensors["indices"], tensors["counts"])
+        return cls(vocab_size, levels, *(tensors[name] for name in ("indptr", "indices", "counts", "totals")))
 
     def rows(self, contexts: Tensor) -> Tensor:
         """The row of each context.
@@ -109,10 +112,9 @@ class NgramTable:
         owner = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), size)
         offset = torch.cumsum(size, 0) - size
         entry = torch.arange(len(owner), device=rows.device) + (start - offset)[owner]
-        counts = self.counts[entry].double()
-        totals = torch.zeros(len(rows), dtype=torch.float64, device=rows.device).index_add_(0, owner, counts)
+        values = self.counts[entry].double() / self.totals[rows].double()[owner]
         dense = torch.zeros(len(rows), self.vocab_size, dtype=dtype, device=rows.device)
-        dense.view(-1)[owner * self.vocab_size + self.indices[entry]] = (counts / totals[owner]).to(dtype)
+        dense.view(-1)[owner * self.vocab_size + self.indices[entry]] = values.to(dtype)
         return dense
 
     def probability(self, rows: Tensor, tokens: Tensor) -> Tensor:
@@ -130,8 +132,4 @@ class NgramTable:
             low, high = torch.where(less, middle + 1, low), torch.where(less, high, middle)
         at = low.clamp(max=len(self.indices) - 1)
         count = torch.where((low < end) & (self.indices[at] == tokens), self.counts[at], 0)
-        return count.double() / self._totals()[rows]
-
-    def _totals(self) -> Tensor:
-        sums = torch.cat([self.counts.new_zeros(1), torch.cumsum(self.counts, 0)])
-        return (sums[self.indptr[1:]] - sums[self.indptr[:-1]]).double()
+        return count.double() / self.totals[rows].double()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,13 @@ def _parse(chunk: bytes, file: Path, first_line: int) -> tuple[NDArray[np.int64]
     np.greater(space[:-1], space[1:], out=starts[1:])  # a space before, none here
     ends = np.flatnonzero(text == ord("\n"))
     lengths = np.add.reduceat(starts, np.concatenate([[0], ends[:-1] + 1]), dtype=np.int64)
-    try:
-        with warnings.catch_warnings():
+    ids = np.empty(0, dtype=np.int64)
+    if lengths.any():
+        with warnings.catch_warnings(), suppress(DeprecationWarning, ValueError):
             warnings.simplefilter("error", DeprecationWarning)  # numpy's word for text that is no number
             ids = np.fromstring(text.tobytes().decode("ascii"), dtype=np.int64, sep=" ")
-    except (DeprecationWarning, ValueError):
-        ids = np.empty(0, dtype=np.int64)
-    if len(ids) != lengths.sum():
+    too_long = len(ids) and ids.max() == np.iinfo(np.int64).max  # what numpy makes of more digits than fit
+    if len(ids) != lengths.sum() or too_long:
         raise ValueError(_first_wrong(text.tobytes(), file, first_line))
     return ids, lengths
 
