@@ -72,7 +72,7 @@ def test_the_bigram_circuit_of_a_markov_chain_is_found_and_needed(make_model: Ma
         loss.backward()
         optimizer.step()
     counts = BigramCounts.from_sequences(chain, V)
-    config = SparsifyConfig(l0_lambda=2.0, learning_rate=0.02, temperature_factor=1.05, batch_size=16, max_steps=100)
+    config = SparsifyConfig(l0_lambda=0.5, learning_rate=0.03, temperature_factor=1.05, batch_size=16, max_steps=100)
     mask, log = train_subnetwork(model, NgramTarget(counts), chain, config)
     with torch.no_grad():
         bits = surprisal(apply_mask(model, mask)(input_ids=held_out).logits, held_out)
