@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,3 +93,58 @@ def fused_model(request: pytest.FixtureRequest) -> PreTrainedModel:
 @pytest.fixture
 def ids() -> torch.Tensor:
     return torch.randint(0, VOCABULARY, (3, 9), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 60 kB of English: docstrings of the standard library."""
+    import argparse
+    import asyncio
+    import collections
+    import decimal
+    import doctest
+    import pathlib
+    import statistics
+    import string
+    import subprocess
+    import tarfile
+    import textwrap
+    import unittest
+
+    modules = (
+        argparse, asyncio, collections, decimal, doctest, pathlib, statistics, string, subprocess, tarfile, textwrap,
+        unittest,
+    )  # fmt: skip
+    found: dict[str, None] = {}
+    for module in modules:
+        for each in (module, *vars(module).values()):
+            for documented in (each, *vars(each).values()) if isinstance(each, type) else (each,):
+                if isinstance(text := getattr(documented, "__doc__", None), str):
+                    found[text] = None
+    path = tmp_path_factory.mktemp("text") / "docs.txt"
+    path.write_text("\n".join(found), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_folder(text_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-NeoX with a byte-level BPE of 300 tokens, saved as any model is."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    trained = ByteLevelBPETokenizer()
+    trained.train([str(text_file)], vocab_size=300, show_progress=False)
+    folder = tmp_path_factory.mktemp("model")
+    PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = GPTNeoXConfig(
+        vocab_size=304, hidden_size=16, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=64, **_IDS,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    return folder

@@ -76,7 +76,7 @@ def test_dropping_one_grouped_head_changes_only_its_slice(family: str, ids: Tens
     model = make_model(family)
     for head in range(4):
         mask = SubnetworkMask.full(model).set_attention_head(0, head, keep=False)
-        # in OLMo 2 the slice stays as it is (its values are shared, its queries normed with the others'), and is not read
+        # in OLMo 2 the slice stays (values are shared, queries normed with the others'), but it is not read
         assert changed_heads(model, mask, ids, 4) == (set() if family == "olmo2" else {head})
         assert int((~mask[OUTPUT_WEIGHT]).sum()) == 4 * 16
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from bigram_subnet import MaskCounts, SparsifyConfig, distribution_cross_entropy, loss_is_stable, should_stop
 from bigram_subnet.stopping import is_empty

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import pickle
+import pickle  # noqa: TID251 - to write what must be refused
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

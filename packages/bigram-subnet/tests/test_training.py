@@ -46,7 +46,7 @@ def target(data: Tensor) -> NgramTarget:
 
 
 def markov_chain(sequences: int, length: int, seed: int) -> Tensor:
-    """Sequences of a chain over eight states with two likely successors each, repeated with a lag of three sometimes."""
+    """Sequences of a chain over eight states with two likely successors each."""
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.full((8, 8), 0.02)
     for state in range(8):
@@ -155,7 +155,7 @@ def test_a_resumed_run_gives_the_same_mask_and_losses(
     save = {"save_strategy": "steps", "save_steps": 2}
     whole, whole_log = run_attempts(make_model("gpt2"), target, data, config, tmp_path / "whole", **save)
 
-    class Stop(TrainerCallback):  # type: ignore[misc]
+    class Stop(TrainerCallback):
         def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
             if state.global_step == 3:  # type: ignore[attr-defined]
                 raise KeyboardInterrupt
@@ -167,7 +167,7 @@ def test_a_resumed_run_gives_the_same_mask_and_losses(
         )  # fmt: skip
     started: list[int] = []
 
-    class Note(TrainerCallback):  # type: ignore[misc]
+    class Note(TrainerCallback):
         def on_step_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
             started.append(state.global_step)  # type: ignore[attr-defined]
 

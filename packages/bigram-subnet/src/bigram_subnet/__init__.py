@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from bigram_subnet.ablation import ablation_report
 from bigram_subnet.config import SparsifyConfig
+from bigram_subnet.evaluation import evaluate_subnetwork
 from bigram_subnet.lens import LensResult, layer_lens
 from bigram_subnet.loss import distribution_cross_entropy
 from bigram_subnet.mask import SubnetworkMask
@@ -19,6 +20,7 @@ from bigram_subnet.residual import (
     rotation_angle,
 )
 from bigram_subnet.selection import maskable_weights
+from bigram_subnet.shares import block_shares
 from bigram_subnet.sparsifier import ContinuousSparsifier, MaskCounts
 from bigram_subnet.stopping import loss_is_stable, should_stop
 from bigram_subnet.surprisal import select_subnetwork, surprisal, surprisal_correlation
@@ -40,8 +42,10 @@ __all__ = [
     "TrainLog",
     "ablation_report",
     "apply_mask",
+    "block_shares",
     "covariance_similarity",
     "distribution_cross_entropy",
+    "evaluate_subnetwork",
     "layer_lens",
     "layer_rotations",
     "loss_is_stable",

@@ -1,4 +1,4 @@
-"""Necessity and sufficiency: losses of the model, the subnetwork, what is left without it, and random controls (3.6)."""
+"""Necessity and sufficiency: losses of model, subnetwork, what is left without it, and random controls (paper 3.6)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Editing masks by block, attention head and MLP unit (paper: circuits on top of the bigram mask), in place.
 
-An edit never touches another head. With grouped queries several heads share one key and value: a head that is kept keeps
-them, and a head that is dropped drops them only when no other head of its group keeps anything. OLMo 2 and 3 normalise
+An edit never touches another head. With grouped queries several heads share one key and value: a head that is kept
+keeps them, and a head that is dropped drops them only when no other head of its group is read. OLMo 2 and 3 normalise
 queries and keys over all heads together, so that a head dropped there gives up its values and outputs only.
 """
 
@@ -47,7 +47,7 @@ def set_mlp_units(masks: Mapping[str, Tensor], layer: int, units: int | Iterable
     index = unit_index(units, output.shape[1])
     for role in ("mlp_in", "mlp_gate"):
         if role in places:
-            places[role].oriented(masks[places[role].name])[index] = keep  # type: ignore[index]
+            places[role].oriented(masks[places[role].name])[index] = keep
     output[:, index] = keep
 
 

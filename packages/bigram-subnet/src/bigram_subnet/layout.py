@@ -1,7 +1,7 @@
 """Where queries, keys, values, outputs and MLP units lie inside the weights of a block, for each family.
 
-A weight is named by its module (``self_attn.q_proj``), which says its role and its orientation. Two families fuse query, key
-and value into one weight, in different orders:
+A weight is named by its module (``self_attn.q_proj``), which says its role and its orientation. Two families fuse
+query, key and value into one weight, in different orders:
 
 - GPT-2 ``attn.c_attn``, stored (in, out): [all q | all k | all v] along the outputs;
 - GPT-NeoX ``attention.query_key_value``, stored (out, in): head by head, rows ``h*3*hs .. (h+1)*3*hs`` hold q, k, v of
@@ -177,7 +177,8 @@ def head_rows(weight: Tensor, head: int, heads: int) -> Tensor:
     if weight.shape[0] % heads:
         raise ValueError(f"{weight.shape[0]} rows do not divide into {heads} heads")
     check_head(head, heads)
-    return weight.unflatten(0, (heads, -1))[head]
+    rows: Tensor = weight.unflatten(0, (heads, -1))[head]
+    return rows
 
 
 def check_head(head: int, heads: int) -> None:

@@ -1,4 +1,4 @@
-"""What each layer says through a ridge map: read as the input token, or as the next-token prediction (paper section 5)."""
+"""What each layer says through a ridge map, read as the input token or as the next-token prediction (paper 5)."""
 
 from __future__ import annotations
 
@@ -108,11 +108,11 @@ def final_norm(model: PreTrainedModel) -> nn.Module:
     Raises:
         ValueError: there is none, or there are several.
     """
-    prefix, blocks = block_list(model)
+    prefix, _ = block_list(model)
     parent = model.get_submodule(prefix.rpartition(".")[0])
     names = [name for name, _ in parent.named_children()]
     behind = names[names.index(prefix.rpartition(".")[2]) + 1 :]
-    norms = [parent.get_submodule(name) for name in behind if "norm" in name or name.startswith("ln")]
+    norms: list[nn.Module] = [parent.get_submodule(name) for name in behind if "norm" in name or name.startswith("ln")]
     if len(norms) != 1:
         raise ValueError(f"{type(model).__name__} must have one norm behind its blocks, found {behind}")
     return norms[0]

@@ -47,8 +47,8 @@ def distribution_cross_entropy(logits: Tensor, target_probs: Tensor) -> Tensor:
     vocabulary = target_probs.shape[-1]
     if logits.shape[:-1] != target_probs.shape[:-1] or logits.shape[-1] < vocabulary:
         raise ValueError(
-            f"logits {tuple(logits.shape)} do not fit target_probs {tuple(target_probs.shape)}: batch and sequence must "
-            "be equal, and the logits' vocabulary at least as large"
+            f"logits {tuple(logits.shape)} do not fit target_probs {tuple(target_probs.shape)}: batch and sequence "
+            "must be equal, and the logits' vocabulary at least as large"
         )
     dtype = torch.promote_types(logits.dtype, torch.float32)
     loss: Tensor = _CrossEntropy.apply(logits[..., :vocabulary], target_probs.detach().to(logits.device, dtype), dtype)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -94,7 +95,7 @@ class SubnetworkMask(Mapping[str, Tensor]):
     @property
     def kept(self) -> int:
         """How many entries are kept."""
-        return sum(int(torch.count_nonzero(mask)) for mask in self.values())
+        return sum(count(mask) for mask in self.values())
 
     @property
     def total(self) -> int:
@@ -113,8 +114,7 @@ class SubnetworkMask(Mapping[str, Tensor]):
             ``base_model``, ``kept``, ``total``, ``proportion_kept`` and ``weights``: name -> kept, total, shape.
         """
         weights = {
-            name: {"kept": int(torch.count_nonzero(mask)), "total": mask.numel(), "shape": list(mask.shape)}
-            for name, mask in self.items()
+            name: {"kept": count(mask), "total": mask.numel(), "shape": list(mask.shape)} for name, mask in self.items()
         }
         counts = {"kept": self.kept, "total": self.total, "proportion_kept": self.proportion_kept}
         return {"base_model": self.base_model, **counts, "weights": weights}
@@ -140,7 +140,7 @@ class SubnetworkMask(Mapping[str, Tensor]):
         """
         masks = {}
         for name, mask in self.items():
-            chosen = torch.randperm(mask.numel(), generator=generator)[: int(torch.count_nonzero(mask))]
+            chosen = torch.randperm(mask.numel(), generator=generator)[: count(mask)]
             random = torch.zeros(mask.numel(), dtype=torch.bool)
             random[chosen] = True
             masks[name] = random.view(mask.shape).to(mask.device)
@@ -218,6 +218,11 @@ class SubnetworkMask(Mapping[str, Tensor]):
         from bigram_subnet import mask_files
 
         return mask_files.load(path, model)
+
+
+def count(mask: Tensor) -> int:
+    """How many entries of a bool tensor are True; numpy counts several times faster than torch on the CPU."""
+    return int(np.count_nonzero(mask.numpy())) if mask.device.type == "cpu" else int(torch.count_nonzero(mask))
 
 
 def check_same_weights(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:

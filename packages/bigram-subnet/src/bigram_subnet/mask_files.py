@@ -1,9 +1,8 @@
-"""Mask files: bit-packed `.safetensors` (ours), `.pickle` (the published form), folders and hub repositories of either."""
+"""Mask files: bit-packed `.safetensors` (ours), `.pickle` (the published form), folders and hub repositories."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from transformers import AutoConfig
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.masking import fitting_weights
 from bigram_subnet.official_pickle import read_pickle, write_pickle
-from bigram_subnet.packing import pack, unpack
+from bigram_subnet.packing import count_packed, pack, unpack
 from nips_common.artifacts import atomic_file
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def metadata(path: str | Path) -> dict[str, Any]:
     Raises:
         ValueError: a damaged file, or another kind of file.
     """
-    with _opened(Path(path)) as (_, header):
+    with _Opened(Path(path)) as (_, header):
         return header
 
 
@@ -148,11 +147,12 @@ def _from_hub(repository: str) -> Path:
         except EntryNotFoundError:
             continue
     raise FileNotFoundError(
-        f"{repository}: no such mask file or folder, and no masks of that id on the hub or in its cache ({', '.join(PUBLISHED)})"
+        f"{repository}: no such mask file or folder, and no masks of that id on the hub or in its cache "
+        f"({', '.join(PUBLISHED)})"
     )
 
 
-class _opened:
+class _Opened:
     """Opens a packed file and checks whose it is."""
 
     def __init__(self, path: Path) -> None:
@@ -178,35 +178,32 @@ class _opened:
 
 
 def _read_packed(path: Path) -> tuple[dict[str, Tensor], str | None, Any]:
-    with _opened(path) as (file, header):
+    with _Opened(path) as (file, header):
         shapes = header.get("shapes")
         if not isinstance(shapes, dict) or shapes.keys() != set(file.keys()):
             raise ValueError(f"{path}: damaged: the shapes in its metadata are not those of its tensors")
         try:
-            masks = dict(_unpacked(file, shapes))
+            masks, kept = _unpacked(file, shapes)
         except ValueError as error:
             raise ValueError(f"{path}: damaged: {error}") from None
-        kept, total = (
-            sum(int(value) for value in counts) for counts in zip(*map(_counts, masks.values()), strict=True)
-        )
+        total = sum(mask.numel() for mask in masks.values())
         if (kept, total) != (header.get("kept"), header.get("total")):
-            found = f"{kept} of {total}"
-            raise ValueError(
-                f"{path}: damaged: {found} kept, its metadata says {header.get('kept')} of {header.get('total')}"
-            )
+            said = f"its metadata says {header.get('kept')} of {header.get('total')}"
+            raise ValueError(f"{path}: damaged: {kept} of {total} kept, {said}")
         return masks, header.get("base_model"), _config(header.get("config"))
 
 
-def _counts(mask: Tensor) -> tuple[int, int]:
-    return int(mask.count_nonzero()), mask.numel()
-
-
-def _unpacked(file: Any, shapes: dict[str, list[int]]) -> Iterator[tuple[str, Tensor]]:
+def _unpacked(file: Any, shapes: dict[str, list[int]]) -> tuple[dict[str, Tensor], int]:
+    """The masks, and how many entries they keep, counted in the packed bytes, which are an eighth."""
+    masks, kept = {}, 0
     for name, shape in shapes.items():
+        packed = file.get_tensor(name)
         try:
-            yield name, unpack(file.get_tensor(name), tuple(shape))
+            masks[name] = unpack(packed, tuple(shape))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
+        kept += count_packed(packed)
+    return masks, kept
 
 
 def _config(data: Any) -> Any:

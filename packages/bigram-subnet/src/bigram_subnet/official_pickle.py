@@ -18,7 +18,7 @@ from nips_common.artifacts import atomic_file
 
 BASE_KEY = "orig_model_name"
 _PROTOCOL = 5
-_CORE = np._core
+_CORE: Any = vars(np)["_core"]  # where numpy 2 keeps what its pickles name
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -31,10 +31,14 @@ for _module in ("numpy.core", "numpy._core"):
     _ALLOWED[_module + ".multiarray", "scalar"] = _CORE.multiarray.scalar
 
 
+class RefusedPickleError(pickle.UnpicklingError, ValueError):
+    """A pickle that is damaged, or asks for more than arrays; a ValueError too, as other bad files raise."""
+
+
 def _encode(text: object, encoding: object = "latin1") -> bytes:
     """What old protocols call to write bytes; the real `codecs.encode` would find any registered codec."""
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"_codecs.encode of {type(text).__name__} to {encoding!r} is not allowed")
+        raise RefusedPickleError(f"_codecs.encode of {type(text).__name__} to {encoding!r} is not allowed")
     return text.encode("latin1")
 
 
@@ -48,14 +52,14 @@ class MaskUnpickler(pickle.Unpickler):
         """The allowed object of that name.
 
         Raises:
-            pickle.UnpicklingError: any other name; nothing has been run.
+            RefusedPickleError: any other name; nothing has been run.
         """
         try:
             return _ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(
-                f"the file asks for {module}.{name}, which a mask of numpy bool arrays never needs; it may run code and "
-                "is refused"
+            raise RefusedPickleError(
+                f"the file asks for {module}.{name}, which a mask of numpy bool arrays never needs; "
+                "it may run code and is refused"
             ) from None
 
 
@@ -69,7 +73,7 @@ def read_pickle(path: str | Path) -> tuple[dict[str, Tensor], str | None]:
         Bool tensors by parameter name (of wrapped models too, whose prefixes are stripped), and the base model.
 
     Raises:
-        pickle.UnpicklingError: the file asks for anything but numpy arrays, or is no pickle.
+        RefusedPickleError: (a pickle.UnpicklingError) the file asks for anything but numpy arrays, or is no pickle.
         FileNotFoundError: there is no such file.
         ValueError: no mask in it, or entries that are not masks; all are named.
     """
@@ -77,9 +81,9 @@ def read_pickle(path: str | Path) -> tuple[dict[str, Tensor], str | None]:
         try:
             data = MaskUnpickler(file).load()
         except pickle.UnpicklingError as error:
-            raise pickle.UnpicklingError(f"{path}: {error}") from None
+            raise RefusedPickleError(f"{path}: {error}") from None
         except (EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError) as error:
-            raise pickle.UnpicklingError(f"{path}: damaged, or no pickle ({error})") from None
+            raise RefusedPickleError(f"{path}: damaged, or no pickle ({error})") from None
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected a dict of masks by parameter name, got {type(data).__name__}")
     base = data.pop(BASE_KEY, None)

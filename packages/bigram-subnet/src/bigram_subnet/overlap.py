@@ -1,8 +1,8 @@
 """Whether two masks share more weights than chance would have it (paper A.9).
 
-Two nulls. "uniform" [paper] puts the entries of each block (q, k, v, o, MLP in, MLP out of each layer) at random places of
-it; "rows" [code] shuffles whole rows of each block, which keeps the counts in its columns. Both expectations are known in
-closed form; the p-value comes from draws.
+Two nulls. "uniform" [paper] puts the entries of each block (q, k, v, o, MLP in, MLP out of each layer) at random places
+of it; "rows" [code] shuffles whole rows of each block, which keeps the counts in its columns. Both expectations are
+known in closed form; the p-value comes from draws.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bigram_subnet.layout import Layout, split_layers
-from bigram_subnet.mask import SubnetworkMask, check_same_weights
+from bigram_subnet.mask import SubnetworkMask, check_same_weights, count
 
 Null = Literal["uniform", "rows"]
 _AT_ONCE = 1 << 21  # row indices drawn at a time
@@ -92,7 +92,7 @@ def mask_overlap(
     both, expected, sampled = 0, 0.0, np.zeros(draws)
     for name, part in parts_a.items():
         other = parts_b[name].to(part.device)
-        both += int((part & other).sum())
+        both += count(part & other)
         expected += _expected(part, other, null)
         sampled += _draw(part, other, null, draws, rng)
     total, kept_a, kept_b = a.total, a.kept, b.kept
@@ -116,7 +116,7 @@ def mask_overlap(
 def _expected(a: Tensor, b: Tensor, null: Null) -> float:
     """Expected entries in both: |A||B| / size, or the sum over columns of a_j b_j / rows."""
     if null == "uniform":
-        return int(a.sum()) * int(b.sum()) / a.numel()
+        return count(a) * count(b) / a.numel()
     return float(a.sum(0).double() @ b.sum(0).double()) / a.shape[0]
 
 
@@ -125,7 +125,7 @@ def _draw(a: Tensor, b: Tensor, null: Null, draws: int, rng: np.random.Generator
     if null == "uniform":
         # The overlap of two random sets is hypergeometric. Its two sets may change places: the larger comes first, so
         # that swapping the masks leaves the draws.
-        small, large = sorted((int(a.sum()), int(b.sum())))
+        small, large = sorted((count(a), count(b)))
         return rng.hypergeometric(large, a.numel() - large, small, size=draws).astype(np.float64)
     if _bytes(b) < _bytes(a):
         a, b = b, a

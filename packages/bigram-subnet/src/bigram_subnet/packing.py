@@ -8,8 +8,13 @@ from torch import Tensor
 
 
 def pack(mask: Tensor) -> Tensor:
-    """Packs a bool tensor, flattened, into uint8, first entry in the highest bit; the last byte is filled with zeros."""
+    """Packs a bool tensor, flattened, into uint8: first entry in the highest bit, zeros behind the last."""
     return torch.from_numpy(np.packbits(mask.detach().cpu().contiguous().numpy().reshape(-1)))
+
+
+def count_packed(packed: Tensor) -> int:
+    """How many entries are True, from the packed bytes."""
+    return int(np.bitwise_count(packed.numpy()).sum(dtype=np.int64))
 
 
 def unpack(packed: Tensor, shape: tuple[int, ...]) -> Tensor:

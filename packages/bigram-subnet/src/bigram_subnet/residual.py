@@ -128,7 +128,7 @@ class RidgeSums:
         gram.diagonal().add_(self.alpha)
         try:
             coefficient = torch.linalg.solve(gram, xy - self._count * torch.outer(x_mean, y_mean)).T
-        except torch.linalg.LinAlgError as error:
+        except RuntimeError as error:  # LinAlgError is one
             raise ValueError(f"the samples do not determine the map; take more, or alpha above 0 ({error})") from None
         return coefficient, y_mean - coefficient @ x_mean
 
@@ -229,4 +229,5 @@ def _without_top_direction(states: Tensor) -> Tensor:
     centred = states.double() - states.double().mean(0)
     covariance = centred.T @ centred / len(states)
     values, vectors = torch.linalg.eigh(covariance)
-    return covariance - values[-1] * torch.outer(vectors[:, -1], vectors[:, -1])
+    rest: Tensor = covariance - values[-1] * torch.outer(vectors[:, -1], vectors[:, -1])
+    return rest

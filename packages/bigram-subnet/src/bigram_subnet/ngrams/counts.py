@@ -254,8 +254,8 @@ class BigramCounts:
         if input_ids.numel() and not (int(input_ids.min()) >= 0 and int(input_ids.max()) < self.vocab_size):
             wrong = int(input_ids.min()) if int(input_ids.min()) < 0 else int(input_ids.max())
             raise ValueError(
-                f"token id {wrong} is outside of the counts' vocabulary, 0 to {self.vocab_size - 1}: were they made with "
-                "another tokenizer?"
+                f"token id {wrong} is outside of the counts' vocabulary, 0 to {self.vocab_size - 1}: "
+                "were they made with another tokenizer?"
             )
         batch, length = input_ids.shape
         width = self.order - 1

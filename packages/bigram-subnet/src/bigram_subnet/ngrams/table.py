@@ -1,7 +1,7 @@
 """The counts of one order as compressed rows: contexts, and for each context its next tokens with their counts.
 
-A context is found token by token in sorted arrays of ``node * (V + 1) + token``, one array a level, so that contexts of any
-length are looked up with whole numbers of 63 bits, in batches, on any device.
+A context is found token by token in sorted arrays of ``node * (V + 1) + token``, one array a level, so that contexts of
+any length are looked up with whole numbers of 63 bits, in batches, on any device.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Counting n-grams as sorted keys: each block becomes sorted distinct keys with counts, and runs of like size are merged.
+"""Counting n-grams as sorted keys: a block becomes sorted distinct keys with counts; runs of like size are merged.
 
 A key is an n-gram written in base V + 1, the context first and the next token last, in one or several 63-bit words, so
 that keys sort by context. The extra digit V is the padding before the start of a line.

@@ -48,7 +48,8 @@ class TokenBlock:
             at = int(wrong.argmax())
             line = self.first_line + int(np.searchsorted(np.cumsum(self.lengths), at, side="right"))
             raise ValueError(
-                f"{self.source}, line {line}: token id {self.ids[at]} is outside of the vocabulary, 0 to {vocab_size - 1}"
+                f"{self.source}, line {line}: token id {self.ids[at]} is outside of the vocabulary, "
+                f"0 to {vocab_size - 1}"
             )
         return self
 

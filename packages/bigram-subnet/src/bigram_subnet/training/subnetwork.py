@@ -92,7 +92,7 @@ def run_attempts(
         trainer = MaskTrainer(ContinuousSparsifier(model), target, config, place, data, config.seed + attempt)
         if watch is not None:
             watch(trainer)
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        trainer.run(checkpoint)
         checkpoint = None
         stable = loss_is_stable(trainer.losses)
         if stable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -98,6 +98,18 @@ class MaskTrainer(Trainer):
         self.sparsifier.temperature *= self.sparsify.temperature_factor
         return False
 
+    def run(self, checkpoint: Path | None = None) -> None:
+        """Trains, from a checkpoint on if one is given.
+
+        Raises:
+            ValueError: a checkpoint that is damaged, or of another model.
+        """
+        if checkpoint is not None:
+            self._load_from_checkpoint(str(checkpoint))
+            if self.stop_reason != "max_steps":
+                return  # it was saved at the very step that ended the run; the Trainer would make one more
+        self.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Saves the scores, the temperature and the losses; the model is frozen and needs no copy."""
         folder = Path(output_dir if output_dir is not None else str(self.args.output_dir))
@@ -105,6 +117,7 @@ class MaskTrainer(Trainer):
         tensors = {name: score.detach().cpu().contiguous() for name, score in self.sparsifier.mask_scores.items()}
         tensors["temperature"] = torch.tensor([self.sparsifier.temperature], dtype=torch.float64)
         tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
+        tensors["stopped"] = torch.tensor([get_args(StopReason).index(self.stop_reason)])
         save_file(tensors, folder / STATE_FILE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
@@ -118,15 +131,18 @@ class MaskTrainer(Trainer):
         scores = self.sparsifier.mask_scores
         expected = {name: tuple(score.shape) for name, score in scores.items()}
         losses = tensors.get("losses", torch.empty(0))
-        check_tensors(tensors, {**expected, "temperature": (1,), "losses": tuple(losses.shape)}, str(file))
+        check_tensors(
+            tensors, {**expected, "temperature": (1,), "losses": tuple(losses.shape), "stopped": (1,)}, str(file)
+        )
         with torch.no_grad():
             for name, score in scores.items():
                 score.copy_(tensors[name])
         self.sparsifier.temperature = float(tensors["temperature"])
         self.losses = losses.tolist()
+        self.stop_reason = get_args(StopReason)[int(tensors["stopped"])]
 
 
-class _Schedule(TrainerCallback):  # type: ignore[misc]
+class _Schedule(TrainerCallback):
     """Calls the trainer between an optimiser step and the next forward."""
 
     def __init__(self, trainer: MaskTrainer) -> None:
