@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ def documentation(source: Path) -> Iterator[str]:
                 yield text
 
 
+@functools.lru_cache(maxsize=1)
 def standard_library(length: int) -> Corpus:
     """The docstrings of the running Python's standard library, cut into sequences; every tenth file is held out.
 
