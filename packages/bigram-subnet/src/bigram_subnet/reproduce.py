@@ -18,8 +18,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bigram_subnet.config import SparsifyConfig
-from bigram_subnet.experiment import small_model
-from bigram_subnet.experiment.docstrings import SYMBOLS, standard_library
+from bigram_subnet.experiment import small_model, smollm2
+from bigram_subnet.experiment.docstrings import SYMBOLS, Corpus, standard_library
 from bigram_subnet.experiment.figure import draw
 from bigram_subnet.experiment.measures import Run, context_variation, measure
 from bigram_subnet.ngrams import BigramCounts
@@ -29,6 +29,7 @@ from bigram_subnet.shares import PARTS
 from bigram_subnet.surprisal import select_subnetwork
 from bigram_subnet.targets import NgramTarget, SelfTarget
 from bigram_subnet.training.subnetwork import train_subnetwork
+from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Claim, ReproduceBudget, Reproduction, Table, reproduce_main
 from nips_common.runtime import require
 
@@ -45,6 +46,7 @@ class Plan:
         seeds: orders of the data, one mask each.
         held_out: held-out sequences.
         lambdas: further masks, one a lambda, for the selection rule; none in the quick form.
+        smollm2: held-out sequences for the check on SmolLM2-135M; 0 leaves it out.
     """
 
     model_steps: int = 400
@@ -52,6 +54,7 @@ class Plan:
     seeds: tuple[int, ...] = (0, 1, 2)
     held_out: int = 160
     lambdas: tuple[float, ...] = ()
+    smollm2: int = 0
 
     def config(self, seed: int, l0_lambda: float = 10.0) -> SparsifyConfig:
         """The settings of one mask."""
@@ -63,7 +66,7 @@ class Plan:
 
 PLANS: dict[ReproduceBudget, Plan] = {
     "quick": Plan(),
-    "full": Plan(model_steps=3000, held_out=512, lambdas=(0.0, 1.0, 5.0, 50.0)),
+    "full": Plan(model_steps=3000, held_out=512, lambdas=(0.0, 1.0, 5.0, 50.0), smollm2=32),
 }
 
 
@@ -166,6 +169,16 @@ def _by_lambda(
     )
 
 
+def _smollm2(corpus: Corpus, sequences: int) -> tuple[Claim, tuple[Table, ...]]:
+    """The check on a real pre-trained model; "not run" with the command that fetches it where it is missing."""
+    try:
+        folder = find_asset(smollm2.ASSET)
+    except AssetMissing as missing:
+        return Claim(smollm2.STATEMENT, smollm2.METRIC, None, None, 0.0, reason=str(missing)), ()
+    training, held_out = ("".join(SYMBOLS[i] for i in part.flatten()) for part in (corpus.training, corpus.held_out))
+    return smollm2.check(folder, training, held_out, sequences)
+
+
 def _cell(value: float, digits: int) -> str | float:
     """A rounded number; a dash where there is none, as for an empty mask."""
     return round(value, digits) if math.isfinite(value) else "-"
@@ -180,13 +193,14 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
         budget: name of the plan in the result.
 
     Raises:
-        ImportError: matplotlib is missing; names the extra.
+        ImportError: matplotlib or, for SmolLM2, gguf is missing; names the extra.
     """
-    require("matplotlib.figure", "bigram-subnet[reproduce]")  # before the work, not after it
+    for module in ("matplotlib.figure", *(["gguf"] if plan.smollm2 else [])):
+        require(module, "bigram-subnet[reproduce]")  # before the work, not after it
     corpus = standard_library(small_model.LENGTH)
     held_out = corpus.held_out[:: max(1, len(corpus.held_out) // plan.held_out)][: plan.held_out]
     model = small_model.trained_model(corpus.training, plan.model_steps)
-    logging.getLogger("bigram_subnet.ngrams").setLevel("ERROR")  # 1.4 M characters are many for 96 symbols
+    logging.getLogger("bigram_subnet.ngrams").setLevel("ERROR")  # 0.8 M characters are many for 96 symbols
     counts = BigramCounts.from_sequences(corpus.training, len(SYMBOLS))
     runs = []
     for seed in plan.seeds:
@@ -195,6 +209,10 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
     tables = [*_tables(runs, context_variation(model, held_out, 0)), _rotations(model, runs[0], held_out)]
     if plan.lambdas:
         tables += _by_lambda(model, counts, corpus.training, held_out, plan, runs[0])
+    claims = _claims(runs)
+    if plan.smollm2:
+        claim, more = _smollm2(corpus, plan.smollm2)
+        claims, tables = (*claims, claim), [*tables, *more]
     correlations = {"subnetwork": [run.correlation for run in runs]}
     for name, words in (("full", "full model"), ("random", "random mask"), ("empty", "empty mask")):
         correlations[words] = [run.control(name) for run in runs]
@@ -202,7 +220,7 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
     return Reproduction(
         package="bigram-subnet",
         method="Bigram subnetworks of transformer language models (arXiv 2504.15471)",
-        claims=_claims(runs),
+        claims=claims,
         tables=tuple(tables),
         notes=_notes(),
         plots=(plot.name,),

@@ -15,7 +15,6 @@ from torch import Tensor
 # Printable ASCII and the line end, one id a character: 96 symbols.
 SYMBOLS = "\n" + "".join(chr(code) for code in range(32, 127))
 _HELD_OUT = 10  # every tenth file
-_LEFT_OUT = ("test", "tests", "idlelib", "site-packages", "lib2to3", "turtledemo", "__pycache__")
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,12 @@ def documentation(source: Path) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def standard_library(length: int) -> Corpus:
-    """The docstrings of the running Python's standard library, cut into sequences; every tenth file is held out.
+    """The docstrings of the standard library's single-file modules, cut into sequences; every tenth file is held out.
 
     Args:
         length: characters in a sequence.
     """
-    root = Path(sysconfig.get_paths()["stdlib"])
-    files = [file for file in sorted(root.rglob("*.py")) if not set(file.relative_to(root).parts) & set(_LEFT_OUT)]
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     ids = {symbol: index for index, symbol in enumerate(SYMBOLS)}
     parts: tuple[list[int], list[int]] = ([], [])
     for number, file in enumerate(files):
