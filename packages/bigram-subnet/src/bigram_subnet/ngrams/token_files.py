@@ -65,14 +65,19 @@ def read_token_files(paths: str | Path | Iterable[str | Path]) -> Iterator[Token
         FileNotFoundError: there is no such file.
         ValueError: no file given, or something that is no token id; names file and line.
     """
+    for file in _existing(paths, "token file"):
+        yield from _array_blocks(file) if file.suffix == ".npy" else _text_blocks(file)
+
+
+def _existing(paths: str | Path | Iterable[str | Path], kind: str) -> list[Path]:
+    """The files, all of which must be there before the first is read."""
     files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not files:
-        raise ValueError("expected at least one token file, got none")
+        raise ValueError(f"expected at least one {kind}, got none")
     for file in files:
         if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such token file")
-    for file in files:
-        yield from _array_blocks(file) if file.suffix == ".npy" else _text_blocks(file)
+            raise FileNotFoundError(f"{file}: no such {kind}")
+    return files
 
 
 def _array_blocks(file: Path) -> Iterator[TokenBlock]:
@@ -146,13 +151,7 @@ def tokenized_text(
     """
     if sequence_length < 1:
         raise ValueError(f"sequence_length must be at least 1, got {sequence_length}")
-    files = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    if not files:
-        raise ValueError("expected at least one text file, got none")
-    for file in files:
-        if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such text file")
-    for file in files:
+    for file in _existing(paths, "text file"):
         rest, line = np.empty(0, dtype=np.int64), 1
         for texts in _line_groups(file, lines_at_once):
             encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
