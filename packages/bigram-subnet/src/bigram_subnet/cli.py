@@ -1,4 +1,4 @@
-"""The command `bigram-subnet`: count, train, evaluate, ablate, overlap, rotate, show, convert, generate, reproduce."""
+"""The command `bigram-subnet`: count, train, evaluate, ablate, overlap, rotate, show, convert, generate."""
 
 from __future__ import annotations
 
