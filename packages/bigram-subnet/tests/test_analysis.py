@@ -211,7 +211,8 @@ def test_an_empty_mask_has_no_containment(make_model: MakeModel) -> None:
 def rotation(degrees: float, planes: int) -> Tensor:
     angle = math.radians(degrees)
     block = torch.tensor([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]], dtype=torch.float64)
-    return torch.block_diag(*[block] * planes)
+    whole: Tensor = torch.block_diag(*[block] * planes)
+    return whole
 
 
 @pytest.mark.parametrize("degrees", [0.0, 30.0, 90.0, 179.0])

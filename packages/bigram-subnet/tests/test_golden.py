@@ -57,7 +57,8 @@ def facts(family: str) -> dict[str, Any]:
 
 @pytest.fixture
 def data(family: str) -> dict[str, Tensor]:
-    return load_file(GOLDEN / f"masked_{family}.safetensors")
+    found: dict[str, Tensor] = load_file(GOLDEN / f"masked_{family}.safetensors")
+    return found
 
 
 @pytest.fixture
@@ -130,8 +131,8 @@ def test_four_steps_equal_the_official_trajectory(
         counts = sparsifier.mask_counts()
         assert xent.item() == pytest.approx(step["xent"], abs=1e-5)
         assert loss.item() == pytest.approx(step["loss"], abs=1e-5)
-        assert counts == (step["n_below_0_1"], step["n_above_0_9"], step["n_undecided"])
         assert should_stop(counts) is step["stop"]
+        assert counts == (step["n_below_0_1"], step["n_above_0_9"], step["n_undecided"])
         sparsifier.temperature *= facts["temperature_multiplier_per_step"]
     for name, score in sparsifier.mask_scores.items():
         close(score.detach(), data[f"mask_after4/{name}"], atol=1e-5, rtol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -152,7 +153,7 @@ def test_a_resumed_run_gives_the_same_mask_and_losses(
     make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
 ) -> None:
     config = SparsifyConfig(**{**vars(FEW), "max_steps": 12, "grad_accumulation": 2})
-    save = {"save_strategy": "steps", "save_steps": 2}
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
     whole, whole_log = run_attempts(make_model("gpt2"), target, data, config, tmp_path / "whole", **save)
 
     class Stop(TrainerCallback):
@@ -293,7 +294,7 @@ def test_counts_of_another_vocabulary_are_refused(make_model: MakeModel, data: T
 def test_a_checkpoint_of_another_model_is_refused(
     make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
 ) -> None:
-    save = {"save_strategy": "steps", "save_steps": 2}
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
     run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
     with pytest.raises(ValueError, match=r"unknown: transformer\.h.*missing|missing.*unknown"):
         run_attempts(make_model("gpt_neox"), target, data, FEW, tmp_path, resume=True, **save)
