@@ -1,0 +1,103 @@
+"""Necessity and sufficiency: losses of model, subnetwork, what is left without it, and random controls (paper 3.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bigram_subnet.mask import SubnetworkMask
+from bigram_subnet.masking import masked
+from bigram_subnet.surprisal import surprisal
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_LN2 = 0.6931471805599453
+
+
+@torch.no_grad()
+def logit_batches(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8) -> Iterator[tuple[Tensor, Tensor]]:
+    """Ids and logits of ``batch_size`` sequences at a time, in eval mode, on the model's device.
+
+    Args:
+        model: a causal language model; its mode is restored.
+        input_ids: (sequences, length) token ids.
+        batch_size: sequences at a time.
+
+    Raises:
+        ValueError: ids that are no (sequences, length) whole numbers, or lie outside of the model's vocabulary.
+    """
+    check_ids(model, input_ids)
+    training = model.training
+    model.eval()
+    try:
+        for ids in input_ids.split(batch_size):
+            placed = ids.long().to(model.device)
+            yield placed, model(input_ids=placed, use_cache=False).logits
+    finally:
+        model.train(training)
+
+
+def check_ids(model: PreTrainedModel, input_ids: Tensor) -> None:
+    """ValueError unless the ids are (sequences, length) whole numbers of the model's vocabulary."""
+    if input_ids.ndim != 2 or input_ids.is_floating_point() or not input_ids.numel():
+        shape = f"{input_ids.dtype} {tuple(input_ids.shape)}"
+        raise ValueError(f"input_ids must be whole numbers (sequences, length), got {shape}")
+    vocabulary = model.get_input_embeddings().num_embeddings
+    low, high = int(input_ids.min()), int(input_ids.max())
+    if low < 0 or high >= vocabulary:
+        raise ValueError(f"input_ids must lie in the model's vocabulary, 0 to {vocabulary - 1}, got {low} to {high}")
+
+
+def model_surprisal(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8) -> Tensor:
+    """Surprisal of the tokens 1, ..., S - 1 under a model, (sequences, length - 1) bits, float32 on the CPU."""
+    batches = logit_batches(model, input_ids, batch_size)
+    return torch.cat([surprisal(logits, ids).float().cpu() for ids, logits in batches])
+
+
+def language_model_loss(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8) -> float:
+    """Mean cross-entropy of the next token, in nats."""
+    return float(model_surprisal(model, input_ids, batch_size).double().mean()) * _LN2
+
+
+def ablation_report(
+    model: PreTrainedModel,
+    mask: SubnetworkMask,
+    input_ids: Tensor,
+    generator: torch.Generator | None = None,
+    batch_size: int = 8,
+) -> dict[str, float]:
+    """Next-token losses under a mask, its complement, and those of a random mask of equal count in every matrix.
+
+    A subnetwork is sufficient for what ``subnetwork`` still predicts, and needed for what ``ablated`` loses beyond
+    ``random_ablated``.
+
+    Args:
+        model: a causal language model; its weights are restored bit for bit.
+        mask: the subnetwork.
+        input_ids: (sequences, length) held-out token ids.
+        generator: of the random mask; default: torch's.
+        batch_size: sequences at a time.
+
+    Returns:
+        Losses in nats: ``full``, ``subnetwork``, ``random``, ``ablated``, ``random_ablated``.
+
+    Raises:
+        ValueError: a mask that does not fit, or ids outside of the vocabulary.
+    """
+    check_ids(model, input_ids)
+    random = mask.randomize_within_blocks(generator)
+    masks = {
+        "subnetwork": mask,
+        "random": random,
+        "ablated": mask.complement(),
+        "random_ablated": random.complement(),
+    }
+    report = {}
+    for name, each in masks.items():
+        with masked(model, each):
+            report[name] = language_model_loss(model, input_ids, batch_size)
+    return {"full": language_model_loss(model, input_ids, batch_size), **report}

@@ -1,0 +1,38 @@
+"""The command `bigram-subnet`: count, train, evaluate, ablate, overlap, rotate, show, convert, generate."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+import typer
+
+from bigram_subnet import commands, train
+from nips_common import cli
+
+app = cli.make_app(
+    "bigram-subnet",
+    "bigram-subnet",
+    "Bigram subnetworks: minimal circuits of causal language models, and tests with them.",
+)
+for command in (
+    commands.count, commands.evaluate, commands.ablate, commands.overlap, commands.rotate, commands.show,
+    commands.convert, commands.generate,
+):  # fmt: skip
+    app.command(command.__name__)(command)
+
+
+@app.command(
+    "train", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False
+)
+def train_command(context: typer.Context) -> None:
+    """Train masks (flags or a YAML file; see `bigram-subnet train --help`)."""
+    train.main(context.args)
+
+
+def main() -> NoReturn:
+    """The console command."""
+    if sys.argv[1:2] == ["train"]:  # its flags are HfArgumentParser's
+        train.main(sys.argv[2:])
+        raise SystemExit(0)
+    cli.run(app)

@@ -1,0 +1,77 @@
+"""Token sequences for the commands, from token files or raw text, checked against counts and model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bigram_subnet.ngrams import BigramCounts
+from bigram_subnet.ngrams.token_files import read_token_files, token_rows, tokenized_text
+from bigram_subnet.ngrams.vocabulary import vocabulary_digest
+from bigram_subnet.pretrained import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def read_sequences(
+    tokens: Sequence[Path] | None,
+    text: Sequence[Path] | None,
+    tokenizer: Any = None,
+    sequence_length: int = 128,
+    limit: int | None = None,
+) -> Tensor:
+    """Token ids, (sequences, length), from token files or from raw text.
+
+    Args:
+        tokens: token files.
+        text: UTF-8 text files; exactly one of the two must be given.
+        tokenizer: of transformers, for text.
+        sequence_length: tokens in a sequence, for text.
+        limit: only so many sequences.
+
+    Raises:
+        ValueError: neither or both kinds of file, text without a tokenizer, or files without a whole sequence.
+        FileNotFoundError: there is no such file.
+    """
+    if bool(tokens) == bool(text):
+        raise ValueError("give either token files (--tokens) or raw text (--text with --tokenizer)")
+    if tokens:
+        return torch.from_numpy(token_rows(read_token_files(tokens), limit)).long()
+    if tokenizer is None:
+        raise ValueError("raw text needs a tokenizer (--tokenizer)")
+    return torch.from_numpy(token_rows(tokenized_text(list(text or ()), tokenizer, sequence_length), limit)).long()
+
+
+def check_same_vocabulary(counts: BigramCounts, tokenizer: Any, model: PreTrainedModel, where: str) -> None:
+    """Refuses counts that were made with another tokenizer than the one in use.
+
+    Args:
+        counts: the counts.
+        tokenizer: of transformers, or None if ids come from token files.
+        model: whose predictions are compared with the counts.
+        where: the counts' file, for the message.
+
+    Raises:
+        ValueError: another number of tokens, other tokens, or more tokens than the model knows.
+    """
+    if tokenizer is not None and len(tokenizer) != counts.vocab_size:
+        raise ValueError(f"{where}: counts of {counts.vocab_size} tokens, but the tokenizer has {len(tokenizer)}")
+    if tokenizer is not None and counts.vocabulary not in (None, vocabulary_digest(tokenizer)):
+        raise ValueError(
+            f"{where}: counts of a tokenizer with as many tokens ({counts.vocab_size}), but with other tokens or ids"
+        )
+    known = model.get_input_embeddings().num_embeddings
+    if counts.vocab_size > known:
+        raise ValueError(f"{where}: counts of {counts.vocab_size} tokens, but the model knows {known}")
+
+
+def tokenizer_for(text: Sequence[Path] | None, name: str | None, model: str | None = None) -> Any:
+    """The tokenizer of raw text: the one that is named, else the model's; None without text."""
+    if name is None and (not text or model is None):
+        return None
+    return load_tokenizer(name or str(model))

@@ -1,0 +1,81 @@
+"""Applying a mask: the weights that it drops become zero, everything else stays (paper 3.2)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from bigram_subnet.selection import maskable_weights
+from nips_common.artifacts import check_tensors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def fitting_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[str, nn.Parameter]:
+    """The model's maskable weights, if the mask is one for them.
+
+    Raises:
+        ValueError: it is not; all unknown, missing and mis-shaped names are in the one message.
+    """
+    weights = maskable_weights(model)
+    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
+    check_tensors(mask, shapes, f"the mask does not fit {model.name_or_path or type(model).__name__}")
+    return weights
+
+
+def apply_mask(model: PreTrainedModel, mask: Mapping[str, Tensor], inplace: bool = False) -> PreTrainedModel:
+    """Sets the weights that a mask drops to zero.
+
+    Args:
+        model: a causal language model.
+        mask: bool tensors by parameter name, one for every maskable weight.
+        inplace: change the model itself; default: a copy.
+
+    Returns:
+        The masked model: a copy, or the model itself.
+
+    Raises:
+        ValueError: a mask that does not fit; all unknown, missing and mis-shaped names are in the one message.
+    """
+    fitting_weights(model, mask)
+    masked_model = model if inplace else copy.deepcopy(model)
+    _zero(maskable_weights(masked_model), mask)
+    return masked_model
+
+
+def _zero(weights: Mapping[str, nn.Parameter], mask: Mapping[str, Tensor]) -> None:
+    with torch.no_grad():
+        for name, weight in weights.items():
+            # masked_fill and not a product: a weight that is infinite or NaN is dropped too
+            weight.masked_fill_(~mask[name].to(weight.device), 0)
+
+
+@contextmanager
+def masked(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> Iterator[PreTrainedModel]:
+    """Masks the model itself inside a ``with`` block and restores its weights, bit for bit, behind it.
+
+    Args:
+        model: a causal language model.
+        mask: bool tensors by parameter name, one for every maskable weight.
+
+    Yields:
+        The model.
+
+    Raises:
+        ValueError: as :func:`apply_mask`.
+    """
+    weights = fitting_weights(model, mask)
+    before = {name: weight.detach().clone() for name, weight in weights.items()}
+    try:
+        _zero(weights, mask)
+        yield model
+    finally:
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(before[name])

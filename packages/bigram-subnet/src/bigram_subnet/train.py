@@ -1,0 +1,232 @@
+"""Train masks: `bigram-subnet train`, `python -m bigram_subnet.train`, torchrun, accelerate launch.
+
+The loop is transformers' Trainer, so that several GPUs, checkpoints and resuming are its own. The frozen weights may be
+bfloat16, the scores are float32.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import HfArgumentParser, PreTrainedModel, TrainerCallback
+
+from bigram_subnet.ablation import ablation_report
+from bigram_subnet.evaluation import evaluate_subnetwork
+from bigram_subnet.inputs import check_same_vocabulary, read_sequences, tokenizer_for
+from bigram_subnet.mask import SubnetworkMask
+from bigram_subnet.mask_files import MASK_FILE
+from bigram_subnet.ngrams import BigramCounts
+from bigram_subnet.pretrained import load_model
+from bigram_subnet.surprisal import select_subnetwork
+from bigram_subnet.targets import NgramTarget, SelfTarget
+from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.card import write_card
+from bigram_subnet.training.dry_run import plan
+from bigram_subnet.training.log import TrainLog
+from bigram_subnet.training.subnetwork import check_target, run_attempts
+from bigram_subnet.training.trainer import MaskTrainer
+from nips_common.artifacts import write_json
+from nips_common.cli import user_errors
+from nips_common.runtime import describe, resolve_device, resolve_dtype, seed_everything
+
+log = logging.getLogger(__name__)
+LOG_FILE, RESULTS_FILE = "train_log.json", "results.json"
+_RANK = int(os.environ.get("RANK", "0"))
+
+
+def train(arguments: TrainArguments) -> dict[str, Any]:
+    """Trains one mask a lambda and writes ``lambdaL/mask.safetensors``, its log, results and a model card.
+
+    Args:
+        arguments: the flags.
+
+    Returns:
+        What is in ``results.json``: a row a lambda and, with held-out text, the chosen lambda.
+
+    Raises:
+        ValueError: data, counts, tokenizer and model that do not fit, or an output folder in use; before any step.
+        OSError: a model or file that cannot be found.
+    """
+    _check_output(arguments)
+    device = resolve_device(arguments.device)
+    dtype = resolve_dtype(arguments.dtype, device)
+    seed_everything(arguments.seed)
+    counts = BigramCounts.load(arguments.counts) if arguments.counts else None
+    tokenizer = tokenizer_for(_paths(arguments.text or arguments.eval_text), arguments.tokenizer, arguments.model)
+    data = _sequences(arguments, arguments.tokens, arguments.text, tokenizer, arguments.limit)
+    held_out = None
+    if arguments.evaluates:
+        held_out = _sequences(arguments, arguments.eval_tokens, arguments.eval_text, tokenizer, arguments.eval_limit)
+    model = load_model(arguments.model, dtype, device, arguments.revision)
+    if counts is not None:
+        check_same_vocabulary(counts, tokenizer, model, str(arguments.counts))
+    target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(_needed(counts))
+    check_target(model, target)
+    log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *data.shape)
+    logs = [_one(arguments, value, model, target, data, counts, held_out) for value in arguments.l0_lambda]
+    results = _results(arguments, logs)
+    if _RANK == 0:
+        write_json(Path(arguments.output) / RESULTS_FILE, results)
+        write_card(Path(arguments.output), logs, "the corpus n-gram distribution" if counts else "its own predictions")
+    return results
+
+
+def _one(
+    arguments: TrainArguments,
+    l0_lambda: float,
+    model: PreTrainedModel,
+    target: Any,
+    data: Tensor,
+    counts: BigramCounts | None,
+    held_out: Tensor | None,
+) -> TrainLog:
+    """Trains, saves and evaluates the mask of one lambda; a finished one is read instead when resuming."""
+    folder = arguments.folder(l0_lambda)
+    if arguments.resume and (folder / LOG_FILE).is_file():
+        log.info("lambda %g: finished before", l0_lambda)
+        return TrainLog.load(folder / LOG_FILE)
+    log.info("lambda %g", l0_lambda)
+    mask, outcome = run_attempts(
+        model, target, data, arguments.config(l0_lambda), folder / "checkpoints", arguments.resume,
+        watch=lambda trainer: trainer.add_callback(_Progress(trainer, arguments.logging_steps)),
+        save_strategy="steps", save_steps=arguments.save_steps, save_total_limit=2,
+    )  # fmt: skip
+    outcome.outpath = str(folder / MASK_FILE)
+    outcome.model_dir = mask.base_model = arguments.model
+    outcome.checkpoint = arguments.revision
+    outcome.train_inputs = ", ".join(arguments.tokens or arguments.text)
+    if held_out is not None:
+        _evaluate(model, mask, outcome, _needed(counts), held_out, arguments.seed)
+    if _RANK == 0:
+        mask.save(folder / MASK_FILE, l0_lambda=l0_lambda)
+        outcome.save(folder / LOG_FILE)
+    return outcome
+
+
+def _evaluate(
+    model: PreTrainedModel, mask: SubnetworkMask, outcome: TrainLog, counts: BigramCounts, ids: Tensor, seed: int
+) -> None:
+    found = evaluate_subnetwork(model, mask, counts, ids, torch.Generator().manual_seed(seed))
+    for name in (
+        "ngram_n",
+        "ngram_correlation",
+        "ngram_xent",
+        "ngram_corr_dropinf",
+        "distill_correlation",
+        "distill_xent",
+    ):
+        setattr(outcome, name, found[name])
+    losses = ablation_report(model, mask, ids, torch.Generator().manual_seed(seed))
+    log.info("r %.3f, controls %s, losses %s", found["ngram_corr_dropinf"], found["controls"], losses)
+
+
+def _results(arguments: TrainArguments, logs: Sequence[TrainLog]) -> dict[str, Any]:
+    rows = [
+        {
+            "l0_lambda": each.l0_lambda,
+            "kept": each.mask_size,
+            "proportion_kept": each.proportion_kept,
+            "ngram_corr_dropinf": each.ngram_corr_dropinf,
+            "train_steps": each.train_steps,
+            "stop_reason": each.stop_reason,
+            "stable": each.stable,
+        }
+        for each in logs
+    ]
+    measured = {each.l0_lambda: each.ngram_corr_dropinf for each in logs if each.ngram_corr_dropinf is not None}
+    chosen = select_subnetwork(measured, arguments.tolerance) if measured else None
+    return {"model": arguments.model, "target": arguments.target, "masks": rows, "chosen_lambda": chosen}
+
+
+def _check_output(arguments: TrainArguments) -> None:
+    folder = Path(arguments.output)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output {folder} is a file; a folder is needed")
+    if folder.is_dir() and any(folder.iterdir()) and not arguments.resume:
+        raise ValueError(f"--output {folder} is not empty: choose another folder, or --resume an interrupted run in it")
+
+
+def _needed(counts: BigramCounts | None) -> BigramCounts:
+    if counts is None:
+        raise ValueError("--counts is needed, a file that `bigram-subnet count` writes")
+    return counts
+
+
+def _paths(names: Sequence[str]) -> list[Path]:
+    return [Path(name) for name in names]
+
+
+def _sequences(
+    arguments: TrainArguments, tokens: Sequence[str], text: Sequence[str], tokenizer: Any, limit: int | None
+) -> Tensor:
+    return read_sequences(_paths(tokens), _paths(text), tokenizer, arguments.sequence_length, limit)
+
+
+class _Progress(TrainerCallback):
+    """A line now and then: loss, temperature, how many masks are undecided."""
+
+    def __init__(self, trainer: MaskTrainer, every: int) -> None:
+        self._trainer, self._every, self._start = trainer, every, time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % self._every:
+            return
+        sparsifier = self._trainer.sparsifier
+        counts, seconds = sparsifier.mask_counts(), time.monotonic() - self._start
+        log.info(
+            "step %d of at most %d: cross-entropy %.4f, beta %.2f, kept %.3f %%, undecided %.2f %%, %.0f s",
+            state.global_step,
+            state.max_steps,
+            self._trainer.losses[-1],
+            sparsifier.temperature,
+            100 * counts.above / sparsifier.total,
+            100 * counts.undecided / sparsifier.total,
+            seconds,
+        )
+
+
+def parse(argv: Sequence[str]) -> TrainArguments:
+    """The flags of a command line, or of a YAML file (``--config FILE.yaml``, or the file alone).
+
+    Raises:
+        ValueError: a value out of range, or unknown keys in the file.
+        FileNotFoundError: there is no such file.
+        SystemExit: with 2, after a wrong flag, which argparse has told about.
+    """
+    parser = HfArgumentParser([TrainArguments], prog="bigram-subnet train", description=(__doc__ or "").splitlines()[0])
+    given = [argument for argument in argv if argument != "--config"]
+    if len(given) == 1 and given[0].endswith((".yaml", ".yml")):
+        if not Path(given[0]).is_file():
+            raise FileNotFoundError(f"{given[0]}: no such file of settings")
+        try:
+            (found,) = parser.parse_yaml_file(given[0])
+        except TypeError as error:  # a required name is missing
+            raise ValueError(f"{given[0]}: {error}") from None
+    else:
+        (found,) = parser.parse_args_into_dataclasses(list(argv))
+    arguments: TrainArguments = found
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Trains on ``argv`` (default: the process's) and prints the results as JSON; a user's mistake exits with 2."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("bigram_subnet").setLevel("INFO" if _RANK == 0 else "WARNING")
+    with user_errors("bigram-subnet train"):
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        outcome = plan(arguments) if arguments.dry_run else train(arguments)
+    if _RANK == 0:
+        print(json.dumps(outcome, indent=2))
+
+
+if __name__ == "__main__":
+    main()

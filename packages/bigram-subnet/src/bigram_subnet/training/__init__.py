@@ -1,0 +1,1 @@
+"""Training masks with transformers' Trainer."""

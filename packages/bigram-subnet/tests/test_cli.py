@@ -1,0 +1,331 @@
+"""The commands, on a tiny model with its own tokenizer, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from bigram_subnet import BigramCounts, SubnetworkMask, TrainLog
+from bigram_subnet.cli import app
+from bigram_subnet.train import main as train_main
+from nips_common import cli
+from nips_common.testing.interrupt import kill_and_resume
+from nips_common.testing.torchrun import run_torchrun
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command; gives exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        words, code = [str(argument) for argument in arguments], 0
+        try:
+            if words[0] == "train":
+                train_main(words[1:])
+            else:
+                cli.run(app, words)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def counts_file(run: Run, text_file: Path, model_folder: Path, tmp_path: Path) -> Path:
+    code, _, error = run("count", "counts.safetensors", "--text", text_file, "--tokenizer", model_folder)
+    assert code == 0, error
+    return tmp_path / "counts.safetensors"
+
+
+@pytest.fixture
+def mask_file(model_folder: Path, tmp_path: Path) -> Path:
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    mask = SubnetworkMask.empty(model).set_mlp_units(0, range(20)).set_attention_head(1, 2)
+    mask.save(tmp_path / "mask.safetensors")
+    return tmp_path / "mask.safetensors"
+
+
+def report_of(result: tuple[int, str, str]) -> Any:
+    code, out, error = result
+    assert code == 0, error
+    return json.loads(out)
+
+
+def refused(result: tuple[int, str, str], *words: str) -> None:
+    code, out, error = result
+    told = [line for line in error.splitlines() if ": error: " in line]
+    assert (code, out) == (2, "")
+    assert len(told) == 1, error
+    assert all(word in told[0] for word in words), told[0]
+    assert "Traceback" not in error
+
+
+def test_count_reads_text_through_the_tokenizer(
+    run: Run, text_file: Path, model_folder: Path, counts_file: Path
+) -> None:
+    counts = BigramCounts.load(counts_file)
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    ids = [i for line in text_file.open(newline="") for i in tokenizer(line, add_special_tokens=False)["input_ids"]]
+    assert counts.tokens == len(ids)
+    rows = [ids[start : start + 128] for start in range(0, len(ids), 128)]
+    expected = BigramCounts.from_sequences(rows, len(tokenizer))
+    query = torch.arange(counts.vocab_size)[None]
+    assert torch.equal(counts.next_token_probs(query), expected.next_token_probs(query))
+
+
+def test_count_reads_token_files_of_any_order(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tokens.txt").write_text("0 1 2\n1 2 3\n")
+    report = report_of(run("count", "c.safetensors", "--tokens", "tokens.txt", "--vocab-size", 4, "--order", 3))
+    assert report == {"counts": "c.safetensors", "order": 3, "vocab_size": 4, "tokens": 6, "lines": 2}
+
+
+def test_evaluate_reports_correlations_and_controls(
+    run: Run, mask_file: Path, counts_file: Path, model_folder: Path, text_file: Path
+) -> None:
+    report = report_of(
+        run("evaluate", mask_file, "--model", model_folder, "--counts", counts_file, "--text", text_file,
+            "--sequence-length", 32, "--limit", 8)
+    )  # fmt: skip
+    assert report["controls"].keys() == {"full", "random", "empty"}
+    assert -1 <= report["ngram_corr_dropinf"] <= 1
+    assert report["ngram_xent"] > 0
+    assert report["kept"] == SubnetworkMask.load(mask_file).kept > 0
+
+
+def test_ablate_reports_the_five_losses(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
+    report = report_of(
+        run("ablate", mask_file, "--model", model_folder, "--text", text_file, "--sequence-length", 32, "--limit", 4)
+    )
+    assert report["losses_in_nats"].keys() == {"full", "subnetwork", "random", "ablated", "random_ablated"}
+
+
+def test_overlap_of_a_mask_with_itself(run: Run, mask_file: Path, model_folder: Path) -> None:
+    report = report_of(run("overlap", mask_file, mask_file, "--draws", 50))
+    assert (report["contained"], report["p_value"]) == (1.0, 1 / 51)
+    converted = report_of(run("convert", mask_file, "mask.pickle"))
+    assert report["kept_a"] == converted["kept"]
+    refused(run("overlap", "mask.pickle", "mask.pickle"), "query_key_value", "config")
+    assert (
+        report_of(run("overlap", "mask.pickle", mask_file, "--model", model_folder, "--draws", 9))["contained"] == 1.0
+    )
+
+
+def test_rotate_reports_every_layer(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
+    report = report_of(
+        run("rotate", "--model", model_folder, "--mask", mask_file, "--text", text_file, "--sequence-length", 32,
+            "--limit", 8, "--lens")
+    )  # fmt: skip
+    assert [row["layer"] for row in report["layers"]] == [0, 1, 2]
+    assert report["layers"][0]["to_input"] == pytest.approx(0, abs=1e-6)
+    assert report["layers"][2]["lens_output"]["correlation"] == pytest.approx(1, abs=1e-3)
+
+
+def test_show_prints_a_row_a_part_and_draws(run: Run, mask_file: Path) -> None:
+    code, out, _ = run("show", mask_file, "--plot", "mask.png")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 1 + 2 * 3
+    assert str(20 * 16 * 2) in lines[3]  # 20 units in layer 0
+    assert lines[3].endswith("#" * 40)
+    assert Path("mask.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_convert_goes_both_ways(run: Run, mask_file: Path, model_folder: Path) -> None:
+    report_of(run("convert", mask_file, "mask.pickle"))
+    report_of(run("convert", "mask.pickle", "back.safetensors", "--model", model_folder))
+    assert SubnetworkMask.load("back.safetensors") == SubnetworkMask.load(mask_file)
+
+
+def test_generate_goes_on_from_a_prompt_and_follows_the_mask(run: Run, mask_file: Path, model_folder: Path) -> None:
+    arguments = ("generate", "The list of", "--model", model_folder, "--max-new-tokens", 12, "--temperature", 0)
+    full, masked = run(*arguments), run(*arguments, "--mask", mask_file)
+    assert full[0] == masked[0] == 0
+    assert full[1].startswith("The list of")
+    assert full[1] != masked[1]
+
+
+TRAIN = (
+    "--max_steps",
+    8,
+    "--batch_size",
+    4,
+    "--learning_rate",
+    0.05,
+    "--temperature_factor",
+    1.2,
+    "--sequence_length",
+    32,
+)
+
+
+def train_arguments(model_folder: Path, text_file: Path, counts_file: Path, output: str = "masks") -> list[object]:
+    return [
+        "train", "--model", model_folder, "--output", output, "--text", text_file, "--counts", counts_file, *TRAIN,
+    ]  # fmt: skip
+
+
+def test_train_writes_masks_logs_results_and_a_card(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path
+) -> None:
+    arguments = train_arguments(model_folder, text_file, counts_file)
+    results = report_of(
+        run(*arguments, "--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64)
+    )
+    assert [row["l0_lambda"] for row in results["masks"]] == [0, 10]
+    assert results["chosen_lambda"] in (0, 10)
+    model = AutoModelForCausalLM.from_pretrained(model_folder)
+    for value in (0, 10):
+        mask = SubnetworkMask.load(f"masks/lambda{value}", model)
+        log = TrainLog.load(f"masks/lambda{value}/train_log.json")
+        assert (log.mask_size, log.train_steps, log.l0_lambda) == (mask.kept, 8, value)
+        assert log.ngram_corr_dropinf is not None
+        assert log.outpath == f"masks/lambda{value}/mask.safetensors"
+    assert json.loads(Path("masks/results.json").read_text()) == results
+    assert Path("masks/README.md").read_text().startswith("---\nbase_model:")
+    refused(run(*arguments), "masks is not empty", "--resume")
+    assert report_of(run(*arguments, "--resume", "--l0_lambda", 0, 10))["masks"] == results["masks"]
+
+
+def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_folder: Path, text_file: Path) -> None:
+    Path("settings.yaml").write_text(
+        f"model: {model_folder}\noutput: masks\ntext: [{text_file}]\ntarget: self\nmax_steps: 3\nbatch_size: 4\n"
+        "sequence_length: 16\nlimit: 16\n"
+    )
+    assert report_of(run("train", "--config", "settings.yaml"))["target"] == "self"
+    assert TrainLog.load("masks/lambda10/train_log.json").train_steps == 3
+
+
+def test_a_dry_run_counts_and_writes_nothing(run: Run, model_folder: Path, text_file: Path, counts_file: Path) -> None:
+    report = report_of(run(*train_arguments(model_folder, text_file, counts_file), "--dry_run"))
+    assert report["parameters"]["maskable"] == 12 * 16**2 * 2
+    assert report["optimizer_steps_at_most"] == 8
+    assert report["memory_bytes"]["scores, gradients, AdamW"] == 4 * 4 * 12 * 16**2 * 2
+    assert not Path("masks").exists()
+
+
+def test_mistakes_of_train_are_one_line_and_leave_nothing(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path
+) -> None:
+    arguments = train_arguments(model_folder, text_file, counts_file)
+    refused(run(*arguments, "--learning_rate", -1), "learning_rate must be above 0, got -1")
+    refused(run(*arguments, "--l0_lambda", 1, 1), "different numbers")
+    refused(run(*arguments, "--target", "trigram"), "ngram or self", "trigram")
+    refused(run(*arguments, "--tokens", "a.txt"), "--tokens", "--text")
+    refused(run(*arguments, "--counts", "absent.safetensors"), "absent.safetensors")
+    refused(run(*arguments, "--eval_text", "absent.txt"), "absent.txt")
+    refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "micro-batch of 100000")
+    refused(run("train", "--config", "absent.yaml"), "absent.yaml")
+    assert not Path("masks").exists()
+
+
+def test_counts_of_another_tokenizer_are_refused(
+    run: Run, model_folder: Path, text_file: Path, mask_file: Path, tmp_path: Path
+) -> None:
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    short = tmp_path / "short.txt"
+    short.write_text("zebra zebra quagga quagga okapi okapi " * 50)
+    for name, corpus, size in (("smaller", text_file, 280), ("other", short, 300), ("larger", text_file, 400)):
+        trained = ByteLevelBPETokenizer()
+        trained.train([str(corpus)], vocab_size=size, show_progress=False)
+        other = PreTrainedTokenizerFast(tokenizer_object=trained._tokenizer)
+        if len(other) < size:
+            other.add_tokens([f"<{i}>" for i in range(size - len(other))])
+        other.save_pretrained(tmp_path / name)
+        run("count", f"{name}.safetensors", "--text", text_file, "--tokenizer", tmp_path / name)
+    command = (
+        "evaluate",
+        mask_file,
+        "--model",
+        model_folder,
+        "--text",
+        text_file,
+        "--sequence-length",
+        16,
+        "--limit",
+        4,
+    )
+    refused(run(*command, "--counts", "smaller.safetensors"), "counts of 280 tokens", "tokenizer has 300")
+    refused(run(*command, "--counts", "other.safetensors"), "as many tokens (300)", "other tokens")
+    larger = (*command, "--counts", "larger.safetensors", "--tokenizer", "larger")
+    refused(run(*larger), "counts of 400 tokens, but the model knows 304")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "absent.safetensors"], ["absent.safetensors", "no such mask file"]),
+        (["show", "mask.safetensors", "--plot", "mask.svg"], [".png", "mask.svg"]),
+        (["show", "mask.safetensors", "--layout", "rows"], ["layout", "per_head"]),
+        (["convert", "mask.safetensors", "mask.npz"], ["mask.npz", ".safetensors"]),
+        (["count", "counts.npz", "--tokens", "t.txt", "--vocab-size", "3"], ["counts.npz", ".safetensors"]),
+        (["count", "c.safetensors"], ["--tokens", "--text"]),
+        (["count", "c.safetensors", "--tokens", "t.txt"], ["--vocab-size"]),
+        (["count", "c.safetensors", "--text", "t.txt"], ["--tokenizer"]),
+        (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "3"], ["t.txt", "no such token file"]),
+        (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "three"], ["--vocab-size", "integer"]),
+        (["evaluate", "mask.safetensors", "--model", "x", "--counts", "c.safetensors"], ["c.safetensors"]),
+        (["ablate", "mask.safetensors", "--model", "no/such/model", "--tokens", "t.txt"], ["t.txt"]),
+        (["unknown"], ["unknown"]),
+    ],
+)
+def test_a_mistake_is_one_line(run: Run, mask_file: Path, arguments: list[str], words: list[str]) -> None:
+    before = sorted(Path().iterdir())
+    refused(run(*arguments), *words)
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_hostile_pickle_is_refused_by_the_commands_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mask.pickle").write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
+    refused(run("show", "mask.pickle"), "mask.pickle", "system", "refused")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_two_processes_find_the_mask_of_one(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, tmp_path: Path
+) -> None:
+    one = report_of(run(*train_arguments(model_folder, text_file, counts_file, "one"), "--device", "cpu"))
+    arguments = [str(word) for word in train_arguments(model_folder, text_file, counts_file, "two")[1:]]
+    ranks = run_torchrun("bigram_subnet.train", [*arguments, "--device", "cpu"], cwd=tmp_path)
+    two = json.loads(ranks[0].stdout)
+    assert ranks[1].stdout == ""
+    assert two["masks"][0]["train_steps"] == one["masks"][0]["train_steps"]
+    a, b = (SubnetworkMask.load(tmp_path / name / "lambda10") for name in ("one", "two"))
+    assert (a - b).kept + (b - a).kept <= 0.002 * a.total  # sums of two halves round differently
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_mask(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, tmp_path: Path
+) -> None:
+    import sys
+
+    more = ["--max_steps", "40", "--save_steps", "5", "--device", "cpu", "--stop_fraction", "0"]
+
+    def command(output: str) -> list[str]:
+        words = [str(word) for word in train_arguments(model_folder, text_file, counts_file, output)[1:]]
+        return [sys.executable, "-m", "bigram_subnet.train", *words, *more]
+
+    checkpoint = tmp_path / "killed/lambda10/checkpoints/attempt-0/checkpoint-5/trainer_state.json"
+    kill_and_resume(
+        command("killed"), checkpoint.is_file, resume=[*command("killed"), "--resume"], cwd=tmp_path,
+        env={"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    report_of(run("train", *command("whole")[3:]))
+    killed, whole = (SubnetworkMask.load(tmp_path / name / "lambda10") for name in ("killed", "whole"))
+    assert killed == whole
+    logs = [TrainLog.load(tmp_path / name / "lambda10/train_log.json") for name in ("killed", "whole")]
+    assert logs[0].xent_loss_per_step == logs[1].xent_loss_per_step

@@ -1,0 +1,171 @@
+"""Masks: sets of weights, random controls, and models under them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import PreTrainedModel
+
+from bigram_subnet import SubnetworkMask, apply_mask, maskable_weights, masked
+
+NAME = "transformer.h.0.mlp.c_fc.weight"
+
+MakeModel = Callable[..., PreTrainedModel]
+
+
+def random_mask(model: PreTrainedModel, share: float = 0.5, seed: int = 0) -> SubnetworkMask:
+    generator = torch.Generator().manual_seed(seed)
+    masks = {
+        name: torch.rand(weight.shape, generator=generator) < share for name, weight in maskable_weights(model).items()
+    }
+    return SubnetworkMask(masks, config=model.config)
+
+
+def logits_of(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=ids).logits
+    return logits
+
+
+def test_a_masked_model_computes_with_weights_times_mask(
+    any_model: PreTrainedModel, ids: torch.Tensor, make_model: MakeModel
+) -> None:
+    mask = random_mask(any_model)
+    by_hand = make_model(any_model.config.model_type)
+    with torch.no_grad():
+        for name, weight in maskable_weights(by_hand).items():
+            weight.mul_(mask[name])
+    assert torch.allclose(logits_of(apply_mask(any_model, mask), ids), logits_of(by_hand, ids), atol=1e-6, rtol=0)
+
+
+def test_the_subnetwork_and_its_complement_sum_to_the_model(any_model: PreTrainedModel) -> None:
+    mask = random_mask(any_model)
+    kept, rest = (maskable_weights(apply_mask(any_model, each)) for each in (mask, mask.complement()))
+    for name, weight in maskable_weights(any_model).items():
+        assert torch.equal(kept[name] + rest[name], weight)
+
+
+def test_apply_mask_leaves_the_model_unless_it_is_told_to_change_it(make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    mask = SubnetworkMask.empty(model)
+    assert apply_mask(model, mask) is not model
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert apply_mask(model, mask, inplace=True) is model
+    assert not any(weight.any() for weight in maskable_weights(model).values())
+    outside = before.keys() - mask.keys()
+    assert all(torch.equal(model.state_dict()[name], before[name]) for name in outside)
+
+
+def test_a_with_block_restores_the_weights_bit_for_bit_even_after_an_error(
+    ids: torch.Tensor, make_model: MakeModel
+) -> None:
+    model = make_model("gpt_neox")
+    weight = maskable_weights(model)["gpt_neox.layers.0.mlp.dense_h_to_4h.weight"]
+    with torch.no_grad():
+        weight[0, 0] = float("nan")
+        weight[0, 1] = float("inf")
+    before = weight.detach().clone()
+    with pytest.raises(RuntimeError, match="in the middle"), masked(model, SubnetworkMask.empty(model)):  # noqa: PT012
+        assert not weight.any()
+        assert logits_of(model, ids).isfinite().all()
+        raise RuntimeError("in the middle")
+    assert torch.equal(weight.view(torch.int32), before.view(torch.int32))
+
+
+def test_a_tied_head_is_not_masked(ids: torch.Tensor, make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    head = model.get_output_embeddings().weight
+    before = head.detach().clone()
+    with masked(model, SubnetworkMask.empty(model)):
+        assert torch.equal(head, before)
+        assert head is model.get_input_embeddings().weight
+
+
+def test_a_mask_for_another_model_names_every_difference_at_once(make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    masks = dict(SubnetworkMask.full(model))
+    masks["transformer.h.7.mlp.c_fc.weight"] = masks.pop(NAME)
+    masks["transformer.h.1.attn.c_proj.weight"] = torch.ones(3, 4, dtype=torch.bool)
+    for call in (
+        lambda mask: apply_mask(model, mask),
+        lambda mask: masked(model, mask).__enter__(),
+    ):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        with pytest.raises(ValueError) as caught:
+            call(SubnetworkMask(masks))
+        words = (
+            "transformer.h.7.mlp.c_fc.weight",
+            NAME,
+            "transformer.h.1.attn.c_proj.weight is (3, 4), must be (16, 16)",
+        )
+        assert all(word in str(caught.value) for word in words)
+        assert "\n" not in str(caught.value)
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_counts_and_the_summary_agree(make_model: MakeModel) -> None:
+    model = make_model("llama")
+    mask = random_mask(model, 0.25)
+    summary = mask.summary()
+    assert summary["kept"] == mask.kept == sum(int(each.sum()) for each in mask.values())
+    assert summary["total"] == mask.total == SubnetworkMask.full(model).kept
+    assert sum(row["kept"] for row in summary["weights"].values()) == mask.kept
+    assert SubnetworkMask.empty(model).kept == 0
+
+
+def bits(size: int = 12) -> st.SearchStrategy[list[bool]]:
+    return st.lists(st.booleans(), min_size=size, max_size=size)
+
+
+@given(bits(), bits())
+def test_set_operations_obey_the_laws_of_sets(left: list[bool], right: list[bool]) -> None:
+    a, b = (SubnetworkMask({NAME: torch.tensor(values).view(3, 4)}) for values in (left, right))
+    assert a.complement().complement() == a
+    assert (a | b) == (a.complement() & b.complement()).complement()
+    assert (a - b) == (a & b.complement())
+    assert (a & b).kept + (a | b).kept == a.kept + b.kept
+
+
+@given(bits(), st.integers(0, 1000))
+def test_a_random_control_keeps_the_count_of_every_matrix(values: list[bool], seed: int) -> None:
+    other = NAME.replace(".0.", ".1.")
+    mask = SubnetworkMask({NAME: torch.tensor(values).view(3, 4), other: ~torch.tensor(values).view(4, 3)})
+    random = mask.randomize_within_blocks(torch.Generator().manual_seed(seed))
+    assert [int(each.sum()) for each in random.values()] == [int(each.sum()) for each in mask.values()]
+    assert random == mask.randomize_within_blocks(torch.Generator().manual_seed(seed))
+
+
+def test_a_random_control_reaches_every_place() -> None:
+    mask = SubnetworkMask({NAME: torch.tensor([[True, False, False], [False, False, False]])})
+    generator = torch.Generator().manual_seed(0)
+    places = {int(mask.randomize_within_blocks(generator)[NAME].flatten().int().argmax()) for _ in range(200)}
+    assert places == set(range(6))
+
+
+def test_masks_of_different_models_do_not_combine(make_model: MakeModel) -> None:
+    a, b = (SubnetworkMask.full(make_model(family)) for family in ("gpt2", "gpt_neox"))
+    with pytest.raises(ValueError, match="different models"):
+        a & b
+
+
+@pytest.mark.parametrize(
+    ("masks", "words"),
+    [
+        ({}, "at least one weight"),
+        ({NAME: torch.ones(2, 2)}, "bool tensor, got torch.float32"),
+        ({NAME: [[True]]}, "bool tensor, got list"),
+        (
+            {"lm_head.weight": torch.ones(2, 2, dtype=torch.bool)},
+            "lm_head.weight: not the name of a weight inside a block",
+        ),
+    ],
+)
+def test_what_is_no_mask_is_refused(masks: dict[str, torch.Tensor], words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        SubnetworkMask(masks)
+    assert words in str(caught.value)
