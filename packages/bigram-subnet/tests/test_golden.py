@@ -64,7 +64,8 @@ def data(family: str) -> dict[str, Tensor]:
 @pytest.fixture
 def model(family: str, facts: dict[str, Any], data: dict[str, Tensor]) -> PreTrainedModel:
     made: PreTrainedModel = AutoModelForCausalLM.from_config(CONFIGS[family](**facts["config"]))
-    weights = {name.replace("embed_out.", "lm_head."): value for name, value in part(data, "w/").items()}
+    head = "embed_out." if hasattr(made, "embed_out") else "lm_head."  # older transformers call it so
+    weights = {name.replace("embed_out.", head): value for name, value in part(data, "w/").items()}
     missing, unexpected = made.load_state_dict(weights, strict=False)
     assert (missing, unexpected) == (["lm_head.weight"] if family == "gpt2" else [], [])
     return made.eval()
