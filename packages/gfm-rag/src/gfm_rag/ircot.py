@@ -95,15 +95,21 @@ def ircot(
 
     Raises:
         ValueError: an empty question, or a number below 1.
+        TypeError: a model that cannot be called, or replies with anything but text.
     """
     check_question(question, top_k)
+    if not callable(llm):
+        raise TypeError(f"llm must be a function of messages to a reply, got {type(llm).__name__}")
     if max_steps < 1:
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     chosen = prompt or REASONING_PROMPT
     documents = list(retriever.retrieve(question, top_k=top_k))
     thoughts: list[str] = []
     for _ in range(max_steps):
-        thoughts.append(llm(chosen.messages(question, documents, thoughts)))
+        reply = llm(chosen.messages(question, documents, thoughts))
+        if not isinstance(reply, str):
+            raise TypeError(f"llm must reply with text, got {type(reply).__name__}")
+        thoughts.append(reply)
         if _FINISHED in thoughts[-1]:
             break
         documents = _merge(documents, retriever.retrieve(thoughts[-1], top_k=top_k), top_k)

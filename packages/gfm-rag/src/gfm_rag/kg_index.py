@@ -102,13 +102,21 @@ class KGIndex:
             texts: document text by title, for what retrieval returns.
 
         Raises:
-            ValueError: a triple without exactly three strings.
+            ValueError: a triple without exactly three strings, entities of a document that are no list of strings, or
+                texts of which none belongs to a document.
         """
         given: list[Triple] = []
         for number, triple in enumerate(triples):
             if len(triple) != 3 or not all(isinstance(part, str) for part in triple):
                 raise ValueError(f"triple {number} must be three strings head, relation, tail, got {triple!r}")
             given.append((triple[0], triple[1], triple[2]))
+        for title, entities in document2entities.items():
+            if isinstance(entities, str) or not all(isinstance(name, str) for name in entities):
+                raise ValueError(f"entities of document {title!r} must be a list of strings, got {entities!r:.80}")
+        if texts and not any(title in document2entities for title in texts):
+            raise ValueError(
+                f"none of the {len(texts)} texts has the title of a document; first: {next(iter(texts))!r}"
+            )
         documents = [
             Document(title, (texts or {}).get(title, ""), tuple(dict.fromkeys(entities)))
             for title, entities in document2entities.items()
@@ -213,26 +221,31 @@ class KGIndex:
         """Extracts further documents into the graph; the index changes only once all are extracted.
 
         Args:
-            documents: text by title. A title that the index has with the same text is left as it is.
+            documents: text by title. A title that the index has with the same text is left as it is, unless its
+                extraction failed: that is tried again.
             extractor: as in `from_documents`.
             linker: equivalent edges are found anew among all entities; None leaves those that there are.
             cache: as in `from_documents`.
 
         Raises:
             ValueError: a title that the index has with another text, an empty title or text, or no triple from any of
-                the documents.
+                the new documents.
+            TypeError: documents that are no mapping.
         """
+        if not isinstance(documents, Mapping):
+            raise TypeError(f"documents must be a mapping of title to text, got {type(documents).__name__}")
         known = {document.title: document.text for document in self._documents.values()}
         for title, text in documents.items():
             if not isinstance(title, str) or not title.strip() or not isinstance(text, str) or not text.strip():
                 raise ValueError(f"document {title!r}: title and text must be non-empty strings")
             if title in known and known[title] != text:
                 raise ValueError(f"document {title!r} is in the index with another text: remove it first")
-        new = {title: text for title, text in documents.items() if title not in known}
+        failed = {d.title for d in self._documents.values() if d.extraction is not None and d.extraction.error}
+        new = {title: text for title, text in documents.items() if title not in known or title in failed}
         passages = {title: f"{title}\n{text}" if self.settings.add_title else text for title, text in new.items()}
         extractions = extract_all(passages.values(), extractor, cache)
         added = [self._document(title, text, extractions[passages[title]]) for title, text in new.items()]
-        _tell_yield(added)
+        _tell_yield(added, retried=known.keys() >= new.keys())
         self._documents.update({document.title: document for document in added})
         self._forget_graph()
         if linker is not None:
@@ -314,12 +327,12 @@ def _without(triples: list[Triple], names: set[str]) -> list[Triple]:
     return [triple for triple in triples if triple[0] not in names and triple[2] not in names]
 
 
-def _tell_yield(documents: Sequence[Document]) -> None:
-    """Says how many documents gave nothing; an error if none gave anything."""
+def _tell_yield(documents: Sequence[Document], retried: bool) -> None:
+    """Says how many documents gave nothing; an error if none gave anything, unless all were tried before."""
     seen = [(document.title, document.extraction) for document in documents if document.extraction is not None]
     empty = [title for title, told in seen if not told.triples]
     errors = [f"{title!r}: {told.error}" for title, told in seen if told.error]
-    if seen and len(empty) == len(seen):
+    if seen and len(empty) == len(seen) and not retried:
         why = f"; the first error is {errors[0]}" if errors else ""
         raise ValueError(f"not one triple was extracted from {len(seen)} documents{why}")
     if empty:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -36,6 +38,7 @@ class GFMRetriever:
 
     Raises:
         ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim.
+        TypeError: an encoder without `dim` and `encode`.
     """
 
     def __init__(
@@ -49,6 +52,8 @@ class GFMRetriever:
         top_k_entities: int = 20,
     ) -> None:
         check_ranker(ranker, top_k_entities)
+        if not hasattr(encoder, "dim") or not hasattr(encoder, "encode"):
+            raise TypeError(f"an encoder has `dim` and `encode(texts)`, got {type(encoder).__name__}")
         if encoder.dim != model.config.text_dim:
             raise ValueError(
                 f"the encoder gives {encoder.dim} dimensions, but the model was made for "
@@ -61,18 +66,28 @@ class GFMRetriever:
         self.refresh()
 
     def refresh(self) -> None:
-        """Takes up changes of the index: encodes its relations and indexes its entities again."""
-        device = next(self.model.parameters()).device
+        """Takes up a changed index, or a model moved to another device or dtype: makes the tensors again."""
+        weight = next(self.model.parameters())
+        device = weight.device
         graph = self.index.graph(self.encoder)
         check_graph(graph, self.model.config)
+        graph.rel_emb = graph.rel_emb.to(weight.dtype)
         self.graph: Data = graph.to(str(device))
         self.entity_to_document = self.index.entity_to_document.to(device)
         self.entity_weight = inverse_frequency(self.entity_to_document)
         self.linker.index(self.index.entities)
+        self._seen = (self.index.triples, self.index.document_entities)
 
     def question_entities(self, question: str) -> list[str]:
-        """The graph's entities that the question starts from: the nearest of each name, or of the whole question."""
-        names = link_names(self.ner(question), self.index)
+        """The graph's entities that the question starts from: the nearest of each name, or of the whole question.
+
+        Raises:
+            TypeError: a `ner` that gives something else than a list of names.
+        """
+        found = self.ner(question)
+        if isinstance(found, (str, Mapping)) or not all(isinstance(name, str) for name in found):
+            raise TypeError(f"ner must give a list of the names in a question, got {found!r}; an extractor has `names`")
+        names = link_names(found, self.index)
         if not names:
             names = link_names([question], self.index)
             log.info("no entity named in %r; linking the whole question", question)
@@ -83,23 +98,26 @@ class GFMRetriever:
         """Embedding (1, text_dim) and start mask (1, N) of a question.
 
         Raises:
-            ValueError: an empty question, or a linker that names an entity which the graph does not have.
+            ValueError: an empty question, a linker that names an entity which the graph does not have, or an index
+                that changed since the last `refresh`.
         """
         check_question(question, 1)
-        device = next(self.model.parameters()).device
-        mask = torch.zeros(1, len(self.index.entities), device=device)
+        if self._seen != (self.index.triples, self.index.document_entities):
+            raise ValueError("the index has changed since the retriever was made: call refresh()")
+        weight = next(self.model.parameters())
+        mask = torch.zeros(1, len(self.index.entities), device=weight.device)
         for name in self.question_entities(question):
             if name not in self.index.entity_ids:
                 raise ValueError(f"start entity {name!r} is not in the graph")
             mask[0, self.index.entity_ids[name]] = 1
-        return encode(self.encoder, [question]).to(device), mask
+        return encode(self.encoder, [question]).to(weight.device, weight.dtype), mask
 
     @torch.no_grad()
     def entity_scores(self, question: str) -> Tensor:
-        """(N,) logits of all entities."""
+        """(N,) float32 logits of all entities."""
         embedding, mask = self.inputs(question)
         scores: Tensor = self.model(self.graph, embedding, mask, self.entity_weight)
-        return scores[0]
+        return scores[0].float()
 
     def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
         """The best documents for a question.
@@ -122,15 +140,23 @@ class GFMRetriever:
     def explain(self, question: str, target: str, k: int = 10, compat: Literal["v1"] | None = None) -> list[Path]:
         """The walks that lead from the question's entities to an entity, see `GNNRetriever.explain`.
 
+        Args:
+            question: in words.
+            target: the entity, as the graph or as a text writes it.
+            k: paths at most.
+            compat: see `GNNRetriever.explain`.
+
         Raises:
-            ValueError: an entity that the graph does not have.
+            ValueError: an entity that the graph does not have; names those that are written nearly so.
         """
-        if target not in self.index.entity_ids:
-            raise ValueError(f"entity {target!r} is not in the graph")
+        ids = self.index.entity_ids
+        names = [name for name in [target, *link_names([target], self.index)] if name in ids]
+        if not names:
+            near = difflib.get_close_matches(target.lower(), ids, n=3)
+            hint = f"; near it are {', '.join(map(repr, near))}" if near else ""
+            raise ValueError(f"entity {target!r} is not in the graph{hint}")
         embedding, mask = self.inputs(question)
-        return self.model.explain(
-            self.graph, embedding, mask, self.index.entity_ids[target], k, self.entity_weight, compat
-        )
+        return self.model.explain(self.graph, embedding, mask, ids[names[0]], k, self.entity_weight, compat)
 
     def path_triples(self, path: Path) -> list[tuple[str, str, str, bool]]:
         """A path in words: (head, relation, tail, inverse) of each hop, head and tail as the graph's triple has them.

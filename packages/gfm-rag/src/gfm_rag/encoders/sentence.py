@@ -23,7 +23,7 @@ class SentenceEncoder:
     """A frozen transformers encoder with mean (or first-token) pooling.
 
     Args:
-        path: a folder as sentence-transformers saves it (or a hub id in the local cache).
+        path: a folder as sentence-transformers saves it, or a hub id of one, looked up in the hub's cache too.
         normalize: scale the vectors to unit norm; None does what the folder's modules.json says.
         prompt: put before each text, for encoders that want one.
         batch_size: texts encoded at once.
@@ -32,6 +32,7 @@ class SentenceEncoder:
     Raises:
         ImportError: transformers is missing; names the extra.
         ValueError: a folder without a model, or with a pooling other than mean or first token.
+        FileNotFoundError: a hub id that neither the hub nor its cache gave.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class SentenceEncoder:
             raise ValueError(f"{folder}: no config.json; expected a sentence-transformers or transformers model folder")
         if not folder.is_dir() and (self.path.startswith((".", "/")) or self.path.count("/") != 1):
             raise ValueError(f"{self.path}: no such folder, and no hub id of the form org/name")
+        if not folder.is_dir():
+            folder = _snapshot(self.path)
         self._first_token = _first_token(folder)
         self.normalize = _normalizes(folder) if normalize is None else normalize
         self.device = resolve_device(device)
-        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(self.path)
-        self._model: Any = transformers.AutoModel.from_pretrained(self.path).to(self.device).eval()
+        self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        self._model: Any = transformers.AutoModel.from_pretrained(folder).to(self.device).eval()
         self._longest = _longest(folder, self._tokenizer.model_max_length)
         self.dim = int(self._model.config.hidden_size)
         # by content, so that a moved or renamed folder is still the same encoder
@@ -90,6 +93,18 @@ class SentenceEncoder:
             mask = tokens["attention_mask"].unsqueeze(-1).float()
             vectors = (states * mask).sum(1) / mask.sum(1).clamp_min(1e-9)
         return (torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors).cpu()
+
+
+def _snapshot(hub_id: str) -> Path:
+    """The hub's folder of a model: pooling, normalisation and length are said by files beside its weights."""
+    from huggingface_hub import snapshot_download  # a part of transformers
+    from huggingface_hub.errors import HfHubHTTPError
+
+    patterns = ["*.json", "*.txt", "*.model", "model*.safetensors", "1_Pooling/*"]
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=patterns, ignore_patterns=["onnx/*", "openvino/*"]))
+    except (HfHubHTTPError, OSError) as error:
+        raise FileNotFoundError(f"{hub_id} is no folder, and the hub did not give it: {error}") from error
 
 
 def _first_token(folder: Path) -> bool:
