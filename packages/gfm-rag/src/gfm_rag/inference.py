@@ -87,9 +87,29 @@ def states_by_question(
 
 def score_all(network: EntityNetwork, states: list[Tensor], queries: Tensor) -> Tensor:
     """Logits (N, batch) of all nodes from the states that the head reads, (N, batch, d) each, block by block."""
-    size, number = edges_per_block(states[0], None), len(states[0])
-    blocks = ([state[first : first + size] for state in states] for first in range(0, max(1, number), size))
-    return torch.cat([network.score(block, queries) for block in blocks])
+    number = len(states[0])
+    blocks = ((at, network.score([state[at] for state in states], queries)) for at in _slices(number, states[0]))
+    return _joined(blocks, number)
+
+
+def _slices(number: int, table: Tensor) -> Iterator[slice]:
+    """Cuts that many rows, each as wide as those of a table, into blocks; at least one, be it empty."""
+    size = edges_per_block(table, None)
+    return (slice(first, min(first + size, number)) for first in range(0, max(1, number), size))
+
+
+def _joined(blocks: Iterator[tuple[slice, Tensor]], number: int, spare: Tensor | None = None) -> Tensor:
+    """All rows from blocks of them, in `spare` if that fits; a list of blocks would scatter memory."""
+    at, block = next(blocks)
+    shape = (number, *block.shape[1:])
+    if block.shape == shape:
+        return block
+    fits = spare is not None and spare.shape == shape and spare.dtype == block.dtype
+    out = spare if spare is not None and fits else block.new_empty(shape)
+    out[at] = block
+    for at, block in blocks:
+        out[at] = block
+    return out
 
 
 def reach(edges: GroupedEdges, nodes: Tensor, layers: int) -> list[Tensor]:
@@ -116,13 +136,8 @@ class _Layers:
     def __init__(
         self, network: EntityNetwork, edges: GroupedEdges, relations: Tensor, edge_chunk_size: int | None, keep: bool
     ) -> None:
-        self.network, self.edges, self.relations, self.chunk, self.keep = (
-            network,
-            edges,
-            relations,
-            edge_chunk_size,
-            keep,
-        )
+        self.network, self.edges, self.relations = network, edges, relations
+        self.chunk, self.keep = edge_chunk_size, keep
         self._vectors: dict[int, Tensor] = {}
         self._buffers: dict[int, Tensor] = {}
 
@@ -137,20 +152,10 @@ class _Layers:
     ) -> Tensor:
         """New states (n, batch, d) of some nodes (n,), in increasing order, or of all; in `spare` if that fits."""
         number = self.edges.num_nodes if nodes is None else len(nodes)
-        blocks = self._blocks(index, states, start, nodes)
-        at, block = next(blocks)
-        shape = (number, *block.shape[1:])
-        if block.shape == shape:
-            return block
-        fits = spare is not None and spare.shape == shape and spare.dtype == block.dtype
-        out = spare if spare is not None and fits else block.new_empty(shape)
-        out[at] = block
-        for at, block in blocks:
-            out[at] = block
-        return out
+        return _joined(self._blocks(index, states, start, nodes), number, spare)
 
     def _blocks(self, index: int, states: States, start: Start, nodes: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-        """Which rows, and their new states; at least one block, be it empty."""
+        """Which rows, and their new states, for `rows`."""
         arrivals, own = self.edges.by_receiver, nodes
         if nodes is not None:
             arrivals = arrivals.of(nodes)
@@ -159,9 +164,8 @@ class _Layers:
             own = states.row_of if nodes is None else states.row_of[nodes]
         number = self.edges.num_nodes if nodes is None else len(nodes)
         nodes = torch.arange(number, device=arrivals.senders.device) if nodes is None else nodes
-        vectors, size = self._relation_vectors(index), edges_per_block(states.table, None)
-        for first in range(0, max(1, number), size):
-            at = slice(first, min(first + size, number))
+        vectors = self._relation_vectors(index)
+        for at in _slices(number, states.table):
             edges = self.edges.part(arrivals.between(at.start, at.stop))
             shared = Propagation(edges, start.among(nodes[at]), self.relations, edge_chunk_size=self.chunk)
             rows = at if own is None else own[at]  # a slice copies nothing
