@@ -228,7 +228,11 @@ def test_half_precision_under_autocast_stays_close(make_graph: Any, make_model: 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         scores = model(graph, questions, mask)
         scores.sum().backward()
+        with torch.no_grad():
+            kept, states = model(graph, questions, mask, output_hidden_states=True)
+    assert len(states) == 4
     assert (scores.float() - model(graph, questions, mask)).abs().max() < 0.1
+    assert (kept.float() - model(graph, questions, mask)).abs().max() < 0.1
 
 
 def test_sizes_that_do_not_fit_are_named(make_graph: Any, make_model: Any, make_questions: Any) -> None:

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 
 from gfm_rag.config import GFMConfig
 from gfm_rag.grouped_edges import grouped_edges
+from gfm_rag.inference import score_all, states_by_question
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.paths import Path, best_paths, chained_importance
 from gfm_rag.pretrained import PretrainedNetwork
@@ -61,6 +62,8 @@ class GNNRetriever(PretrainedNetwork):
         """
         self._check(graph, question_embeddings, start_mask, entity_weight)
         queries = self.question_mlp(question_embeddings)
+        if not torch.is_grad_enabled() and not output_hidden_states:
+            return self._infer(graph, queries, self._weighted(start_mask, entity_weight, queries), edge_chunk_size)
         shared = self._shared(graph, queries, start_mask, entity_weight, edge_chunk_size)
         keep = output_hidden_states or self.config.concat_hidden
         states = self.entity_model.states(shared, keep)
@@ -136,6 +139,18 @@ class GNNRetriever(PretrainedNetwork):
             grads = torch.autograd.grad(score.sum(), weights, allow_unused=True)
         return torch.stack([torch.zeros_like(weights[0]) if grad is None else grad for grad in grads]).detach()
 
+    def _infer(self, graph: Data, queries: Tensor, mask: Tensor, edge_chunk_size: int | None) -> Tensor:
+        """(batch, N) logits, without gradients."""
+        found = states_by_question(
+            self.entity_model, grouped_edges(graph), self.rel_mlp(graph.rel_emb), mask, queries, edge_chunk_size
+        )
+        return torch.cat([score_all(self.entity_model, states, queries[part]).T for part, states in found])
+
+    def _weighted(self, start_mask: Tensor, entity_weight: Tensor | None, queries: Tensor) -> Tensor:
+        """(batch, N) factors of the queries in H^0."""
+        mask = start_mask.to(queries.dtype)
+        return mask if entity_weight is None else mask * entity_weight.to(queries.dtype)
+
     def _shared(
         self,
         graph: Data,
@@ -145,12 +160,9 @@ class GNNRetriever(PretrainedNetwork):
         edge_chunk_size: int | None,
         edge_weight: tuple[Tensor, ...] | None = None,
     ) -> Propagation:
-        mask = start_mask.to(queries.dtype)
-        if entity_weight is not None:
-            mask = mask * entity_weight.to(queries.dtype)
         return Propagation(
             edges=grouped_edges(graph),
-            start=Start.at(mask, queries),
+            start=Start.at(self._weighted(start_mask, entity_weight, queries), queries),
             relations=self.rel_mlp(graph.rel_emb),
             edge_weight=edge_weight,
             edge_chunk_size=edge_chunk_size,

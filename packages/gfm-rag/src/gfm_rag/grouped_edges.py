@@ -31,6 +31,22 @@ class Grouping(NamedTuple):
     senders: Tensor
     relations: Tensor
 
+    def between(self, first: int, last: int) -> Grouping:
+        """The edges of the ids from `first` up to `last`, which are numbered from 0; views wherever it can be."""
+        begin, end = int(self.pointers[first]), int(self.pointers[last])
+        part = Grouping(*(field[begin:end] for field in self))
+        return part._replace(keys=part.keys - first, pointers=self.pointers[first : last + 1] - begin)
+
+    def of(self, ids: Tensor) -> Grouping:
+        """The edges of some ids (n,), which are numbered as they stand there; costs what these edges do."""
+        begins = self.pointers[ids]
+        counts = self.pointers[ids + 1] - begins
+        pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        keys = torch.arange(len(ids), device=ids.device).repeat_interleave(counts)
+        at = torch.arange(len(keys), device=ids.device) + (begins - pointers[:-1])[keys]
+        rest = self.receivers[at], self.senders[at], self.relations[at]
+        return Grouping(self.order[at], keys.cpu(), pointers, *rest)
+
 
 @dataclasses.dataclass(frozen=True)
 class GroupedEdges:
@@ -42,6 +58,8 @@ class GroupedEdges:
         relations: (E,) edge_type.
         num_nodes: number of nodes N.
         num_relations: number of relations, inverse ones included.
+        arrivals: the grouping by receiver, where it is known already.
+        whole: the edges that these are a part of, see `part`.
     """
 
     receivers: Tensor
@@ -49,6 +67,8 @@ class GroupedEdges:
     relations: Tensor
     num_nodes: int
     num_relations: int
+    arrivals: Grouping | None = None
+    whole: GroupedEdges | None = None
 
     def __len__(self) -> int:
         return self.receivers.numel()
@@ -56,7 +76,7 @@ class GroupedEdges:
     @cached_property
     def by_receiver(self) -> Grouping:
         """Grouped for the sums at the nodes."""
-        return self._group(self.receivers, self.num_nodes)
+        return self.arrivals if self.arrivals is not None else self._group(self.receivers, self.num_nodes)
 
     @cached_property
     def by_sender(self) -> Grouping:
@@ -71,7 +91,32 @@ class GroupedEdges:
     @cached_property
     def in_degree(self) -> Tensor:
         """(N,) number of messages that arrive at each node."""
-        return torch.bincount(self.receivers, minlength=self.num_nodes)
+        return self.by_receiver.pointers.diff()
+
+    @cached_property
+    def mean_log_degree(self) -> float:
+        """Mean of log(in-degree + 1) over all nodes of the graph, also for a part of it."""
+        if self.whole is not None:
+            return self.whole.mean_log_degree
+        return (self.in_degree.cpu() + 1).double().log().mean().item()
+
+    def part(self, arrivals: Grouping) -> GroupedEdges:
+        """The edges that arrive at some nodes, `arrivals` being their grouping by receiver.
+
+        As receivers these nodes are numbered from 0, and `num_nodes` is their number; senders are whatever rows
+        `arrivals` names. Such edges serve passes without gradients.
+        """
+        receivers = arrivals.keys.to(arrivals.senders.device)
+        ends = receivers, arrivals.senders, arrivals.relations
+        nodes, whole = len(arrivals.pointers) - 1, self if self.whole is None else self.whole
+        return GroupedEdges(*ends, nodes, self.num_relations, arrivals._replace(receivers=receivers), whole)
+
+    def reached_from(self, nodes: Tensor) -> Tensor:
+        """Some nodes (n,) and those that receive a message from one of them, in increasing order."""
+        reached = torch.zeros(self.num_nodes, dtype=torch.bool, device=nodes.device)
+        reached[nodes] = True
+        reached[self.by_sender.of(nodes).receivers] = True
+        return reached.nonzero().flatten()
 
     def sent_by(self, nodes: Tensor) -> tuple[GroupedEdges, Tensor]:
         """The edges that leave some nodes (n,), and their positions in the edge list."""

@@ -57,6 +57,12 @@ class Start(NamedTuple):
         zeros = self.values.new_zeros(self.num_nodes, *self.values.shape[1:])
         return zeros.index_copy(0, self.nodes, self.values)
 
+    def among(self, nodes: Tensor) -> Start:
+        """H^0 of some nodes (n,) in increasing order, which are numbered as they stand there."""
+        at, after = (torch.searchsorted(self.nodes, nodes, right=right) for right in (False, True))
+        here = (at < after).nonzero().flatten()
+        return Start(here, self.values[at[here]], len(nodes))
+
 
 @dataclasses.dataclass(frozen=True)
 class Propagation:
@@ -94,16 +100,41 @@ class RelationalLayer(nn.Module):
         self.relation_projection = nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
 
     def forward(self, hidden: Tensor, shared: Propagation, layer: int = 0) -> Tensor:
-        """New states (N, batch, output_dim), without the short cut, from `hidden` (N, batch, d)."""
+        """New states (N, batch, output_dim), short cut included, from `hidden` (N, batch, d)."""
         weight = None if shared.edge_weight is None else shared.edge_weight[layer]
-        messages = self._aggregate(hidden, self.relation_projection(shared.relations), shared, weight)
+        return self.update(hidden, self.relation_projection(shared.relations), shared, weight)
+
+    def update(
+        self,
+        hidden: Tensor,
+        vectors: Tensor,
+        shared: Propagation,
+        weight: Tensor | None = None,
+        own: Tensor | slice = slice(None),
+    ) -> Tensor:
+        """The layer with relation vectors (2R, d) of its own, also for some nodes only.
+
+        Args:
+            hidden: (rows, batch, d) states that the senders of `shared.edges` name.
+            vectors: (2R, d) relation vectors after this layer's MLP.
+            shared: edges and H^0, of a part of the nodes if it is for them.
+            weight: None, or factors (E,) of the messages.
+            own: the rows of `hidden` with the states of the n nodes which receive; by default all.
+
+        Returns:
+            (n, batch, output_dim), short cut included.
+        """
+        messages = self._aggregate(hidden, vectors, shared, weight)
         # Linear([H ; M]) as two products, without ever holding [H ; M]
         d = self.config.input_dim
-        update = functional.linear(hidden, self.linear.weight[:, :d], self.linear.bias)
+        update = _product_of_rows(hidden, own, self.linear.weight[:, :d], self.linear.bias)
         update = _add_product(update, messages, self.linear.weight[:, d:])
         if self.layer_norm is not None:
             update = self.layer_norm(update)
-        return _ACTIVATIONS[self.config.activation](update)
+        update = _ACTIVATIONS[self.config.activation](update)
+        if self.config.short_cut and update.shape[-1] == d:
+            update = update + hidden[own] if torch.is_grad_enabled() else update.add_(hidden[own])
+        return update
 
     def _aggregate(self, hidden: Tensor, vectors: Tensor, shared: Propagation, weight: Tensor | None) -> Tensor:
         edges, start, chunk = shared.edges, shared.start, shared.edge_chunk_size
@@ -121,10 +152,17 @@ class RelationalLayer(nn.Module):
         return _principal(total / count, count, hidden, vectors, shared, name, weight)
 
 
+def _product_of_rows(hidden: Tensor, rows: Tensor | slice, weight: Tensor, bias: Tensor) -> Tensor:
+    """Linear(`hidden`[`rows`]); where many rows are one and the same, that one is multiplied once."""
+    if isinstance(rows, Tensor) and len(rows) > len(hidden):
+        return functional.linear(hidden, weight, bias)[rows]
+    return functional.linear(hidden[rows], weight, bias)
+
+
 def _add_product(update: Tensor, messages: Tensor, weight: Tensor) -> Tensor:
     """`update` + `messages` @ `weight`^T, into `update` itself where no gradient needs it."""
     rows = messages.reshape(-1, messages.shape[-1])
-    if torch.is_grad_enabled() or update.dtype != messages.dtype:
+    if torch.is_grad_enabled() or not update.dtype == rows.dtype == weight.dtype:  # autocast: addmm joins the types
         return torch.addmm(update.flatten(0, 1), rows, weight.T).view_as(update)
     update.view(-1, update.shape[-1]).addmm_(rows, weight.T)
     return update
@@ -155,9 +193,8 @@ def _principal(
     smallest = torch.minimum(-relational_max(hidden, vectors, edges, message, weight, chunk, sign=-1), start)
     deviation = variance.clamp_min(_VARIANCE_FLOOR).sqrt()
     features = torch.stack([mean, largest, smallest, deviation], dim=-1).flatten(-2)
-    scale = count.log()
-    average = scale.mean()
-    scale = torch.where(average > 0, scale / average, scale)  # a graph without edges has no average
+    average = edges.mean_log_degree
+    scale = count.log() / (average if average > 0 else 1)  # a graph without edges has no average
     scalers = torch.cat([torch.ones_like(scale), scale, 1 / scale.clamp_min(1e-2)], dim=-1)
     return (features.unsqueeze(-1) * scalers.unsqueeze(-2)).flatten(-2)
 
@@ -197,10 +234,7 @@ class EntityNetwork(nn.Module):
         hidden = shared.start.dense()
         kept = [hidden]
         for index, layer in enumerate(self.layers):
-            update = layer(hidden, self._first_layer(shared) if index == 0 else shared, index)
-            if self.config.short_cut and update.shape == hidden.shape:
-                update = update + hidden if torch.is_grad_enabled() else update.add_(hidden)
-            hidden = update
+            hidden = layer(hidden, self._first_layer(shared) if index == 0 else shared, index)
             kept = [*kept, hidden] if keep else [hidden]
         return kept
 

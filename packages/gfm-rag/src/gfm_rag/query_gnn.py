@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from gfm_rag.config import GFMConfig
 from gfm_rag.gnn_retriever import GNNRetriever, check_graph
 from gfm_rag.grouped_edges import grouped_edges
+from gfm_rag.inference import states_by_question
 from gfm_rag.kg_completion import remove_easy_edges, to_tail_mode
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.pretrained import PretrainedNetwork
@@ -57,11 +58,18 @@ class QueryGNN(PretrainedNetwork):
         queries = vectors[relations]
         mask = torch.zeros(len(batch), int(graph.num_nodes), dtype=queries.dtype, device=queries.device)
         mask[torch.arange(len(batch), device=mask.device), heads] = 1
-        shared = Propagation(grouped_edges(pruned), Start.at(mask, queries), vectors, edge_chunk_size=edge_chunk_size)
-        states = self.entity_model.states(shared, self.config.concat_hidden)
-        rows = torch.arange(len(batch), device=mask.device).unsqueeze(1).expand_as(candidates)
-        # (1 + K, B, d): only the candidates' states go through the head
-        read = [state[candidates.T, rows.T] for state in self.entity_model.head_input(states)]
+        edges = grouped_edges(pruned)
+        if torch.is_grad_enabled():
+            shared = Propagation(edges, Start.at(mask, queries), vectors, edge_chunk_size=edge_chunk_size)
+            states = self.entity_model.states(shared, self.config.concat_hidden)
+            return self._score(self.entity_model.head_input(states), candidates, queries)
+        found = states_by_question(self.entity_model, edges, vectors, mask, queries, edge_chunk_size)
+        return torch.cat([self._score(states, candidates[part], queries[part]) for part, states in found])
+
+    def _score(self, states: list[Tensor], candidates: Tensor, queries: Tensor) -> Tensor:
+        """(B, 1 + K) logits from the states (N, B, d) that the head reads; only candidates go through the head."""
+        rows = torch.arange(len(candidates), device=candidates.device).unsqueeze(1).expand_as(candidates)
+        read = [state[candidates.T, rows.T] for state in states]
         return self.entity_model.score(read, queries).T
 
 

@@ -62,7 +62,7 @@ def relational_sum(
         edge_chunk_size: edges at a time; None = from a memory budget. The result does not depend on it.
 
     Returns:
-        (N, batch, d).
+        (N, batch, d); for a part of a graph's edges a row for each of its receivers.
     """
     block = edges_per_block(states, edge_chunk_size)
     vectors = relation_vectors.to(states.dtype)
@@ -85,7 +85,7 @@ def relational_max(
     Receivers without an edge get -infinity. Messages that tie share the gradient evenly. Arguments: `relational_sum`.
 
     Returns:
-        (N, batch, d).
+        (N, batch, d), as `relational_sum`.
     """
     block = edges_per_block(states, edge_chunk_size)
     vectors = relation_vectors.to(states.dtype)
