@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bigram_subnet import BigramCounts, SubnetworkMask, TrainLog
-from bigram_subnet.cli import app
+from bigram_subnet.cli import app, main
 from bigram_subnet.train import main as train_main
 from nips_common import cli
 from nips_common.testing.interrupt import kill_and_resume
@@ -135,9 +139,11 @@ def test_show_prints_a_row_a_part_and_draws(run: Run, mask_file: Path) -> None:
     code, out, _ = run("show", mask_file, "--plot", "mask.png")
     assert code == 0
     lines = out.splitlines()
-    assert len(lines) == 1 + 2 * 3
-    assert str(20 * 16 * 2) in lines[3]  # 20 units in layer 0
-    assert lines[3].endswith("#" * 40)
+    assert len(lines) == 2 + 2 * 3
+    assert lines[1].split() == ["layer", "part", "kept", "total", "density", "share"]
+    kept, total = 20 * 16 * 2, 64 * 16 * 2  # 20 of 64 units in layer 0
+    share = kept / SubnetworkMask.load(mask_file).kept
+    assert lines[4].split() == ["0", "mlp", str(kept), f"{total:,}", f"{kept / total:.3%}", f"{share:.2%}", "#" * 40]
     assert Path("mask.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -274,6 +280,11 @@ def test_counts_of_another_tokenizer_are_refused(
         (["count", "c.safetensors"], ["--tokens", "--text"]),
         (["count", "c.safetensors", "--tokens", "t.txt"], ["--vocab-size"]),
         (["count", "c.safetensors", "--text", "t.txt"], ["--tokenizer"]),
+        (["count", "c.safetensors", "--tokens", "t.txt", "--tokenizer", "x"], ["--tokenizer is for raw text"]),
+        (
+            ["count", "c.safetensors", "--text", "t.txt", "--tokenizer", "x", "--vocab-size", "3"],
+            ["--vocab-size is for token files"],
+        ),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "3"], ["t.txt", "no such token file"]),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "three"], ["--vocab-size", "integer"]),
         (["evaluate", "mask.safetensors", "--model", "x", "--counts", "c.safetensors"], ["c.safetensors"]),
@@ -285,6 +296,86 @@ def test_a_mistake_is_one_line(run: Run, mask_file: Path, arguments: list[str], 
     before = sorted(Path().iterdir())
     refused(run(*arguments), *words)
     assert sorted(Path().iterdir()) == before
+
+
+def test_sequences_that_the_model_cannot_take_are_refused(
+    run: Run, mask_file: Path, counts_file: Path, model_folder: Path, text_file: Path
+) -> None:
+    model = ("--model", model_folder)
+    long = (*model, "--text", text_file, "--limit", 2, "--sequence-length", 65)
+    told = ("sequences of 65 tokens are too long", "at most 64 (max_position_embeddings)")
+    refused(run("evaluate", mask_file, "--counts", counts_file, *long), *told)
+    refused(run("ablate", mask_file, *long), *told)
+    refused(run("rotate", *long), *told)
+    refused(run("generate", "The list", *model, "--max-new-tokens", 64), "and 64 new ones are too long", "at most 64")
+    single = (*model, "--text", text_file, "--limit", 2, "--sequence-length", 1)
+    refused(run("ablate", mask_file, *single), "at least 2 tokens", "got 1")
+    refused(run("evaluate", mask_file, "--counts", counts_file, *single), "at least 2 tokens", "got 1")
+    report_of(run("ablate", mask_file, *long[:-1], 64))
+
+
+def test_the_output_of_a_training_run_is_no_mask_but_names_them(run: Run, mask_file: Path, tmp_path: Path) -> None:
+    mask = SubnetworkMask.load(mask_file)
+    for name in ("lambda0", "lambda10"):
+        (tmp_path / "masks" / name).mkdir(parents=True)
+        mask.save(tmp_path / "masks" / name / "mask.safetensors")
+    refused(run("show", "masks"), "masks: the folder holds several masks", "masks/lambda0, masks/lambda10")
+    assert run("show", "masks/lambda0")[0] == 0
+
+
+@pytest.mark.parametrize("command", ["evaluate", "ablate", "overlap", "rotate", "show"])
+def test_help_explains_the_numbers_that_a_command_prints(run: Run, command: str) -> None:
+    words = {
+        "evaluate": ["ngram_corr_dropinf", "ngram_correlation", "ngram_xent", "distill_", "Controls"],
+        "ablate": ["nats", "ablated", "random_ablated"],
+        "overlap": ["overlap is", "expected", "ratio", "contained", "p_value"],
+        "rotate": ["Layer 0", "positions", "first 1, 5 and 10"],
+        "show": ["density", "share"],
+    }[command]
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert [word for word in words if word not in " ".join(out.split())] == []
+
+
+def test_no_bars_where_standard_error_is_a_file(
+    mask_file: Path, model_folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["convert", str(mask_file), str(mask_file.with_name("copy.safetensors")), "--model", str(model_folder)]
+    monkeypatch.setattr(sys, "argv", ["bigram-subnet", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capfd.readouterr()
+    assert (end.value.code, captured.err) == (0, "")
+    assert json.loads(captured.out)["kept"] == SubnetworkMask.load(mask_file).kept
+
+
+def test_ctrl_c_in_training_is_one_line_that_names_resume(
+    run: Run,
+    model_folder: Path,
+    text_file: Path,
+    counts_file: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = [str(word) for word in train_arguments(model_folder, text_file, counts_file)]
+    more = ["--max_steps", "2000", "--save_steps", "2", "--stop_fraction", "0", "--temperature_factor", "1.001"]
+    monkeypatch.setattr(sys, "argv", ["bigram-subnet", *words, *more])
+    checkpoint = Path("masks/lambda10/checkpoints/attempt-0/checkpoint-2/trainer_state.json").absolute()
+
+    def press() -> None:
+        while not checkpoint.is_file():
+            time.sleep(0.01)
+        signal.raise_signal(signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    with pytest.raises(SystemExit) as end:
+        main()
+    captured = capsys.readouterr()
+    assert (end.value.code, captured.out) == (130, "")
+    assert captured.err.splitlines()[-1] == (
+        "bigram-subnet train: interrupted; add --resume to go on from the last checkpoint"
+    )
+    assert "Traceback" not in captured.err
 
 
 def test_a_hostile_pickle_is_refused_by_the_commands_too(run: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from typing import NoReturn
 
 import typer
+from transformers.utils.logging import disable_progress_bar
 
 from bigram_subnet import commands, train
 from nips_common import cli
@@ -31,8 +32,14 @@ def train_command(context: typer.Context) -> None:
 
 
 def main() -> NoReturn:
-    """The console command."""
-    if sys.argv[1:2] == ["train"]:  # its flags are HfArgumentParser's
+    """The console command. Exits with 130 after Ctrl-C; loading bars are for terminals only."""
+    if not sys.stderr.isatty():
+        disable_progress_bar()
+    if sys.argv[1:2] != ["train"]:  # its flags are HfArgumentParser's
+        cli.run(app)
+    try:
         train.main(sys.argv[2:])
-        raise SystemExit(0)
-    cli.run(app)
+    except KeyboardInterrupt:
+        print("bigram-subnet train: interrupted; add --resume to go on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
+    raise SystemExit(0)

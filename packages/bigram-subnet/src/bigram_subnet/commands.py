@@ -14,10 +14,9 @@ import typer
 from bigram_subnet.ablation import ablation_report
 from bigram_subnet.evaluation import evaluate_subnetwork
 from bigram_subnet.figure import draw_shares
-from bigram_subnet.inputs import check_same_vocabulary, read_sequences, tokenizer_for
+from bigram_subnet.inputs import check_length, check_same_vocabulary, load_mask, read_sequences, tokenizer_for
 from bigram_subnet.layout import Layout
 from bigram_subnet.lens import layer_lens
-from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.mask_files import check_ending
 from bigram_subnet.masking import apply_mask
 from bigram_subnet.ngrams import BigramCounts
@@ -29,14 +28,17 @@ from nips_common.runtime import resolve_device, resolve_dtype, seed_everything
 
 Model = Annotated[str, typer.Option(help="Model: hub id, local folder or .gguf file.")]
 Mask = Annotated[str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, or a hub id.")]
-Tokens = Annotated[list[Path] | None, typer.Option(help="Token files: one sequence of ids a line, or .npy arrays.")]
-Text = Annotated[list[Path] | None, typer.Option(help="Raw text files instead of token files.")]
+Tokens = Annotated[
+    list[Path] | None,
+    typer.Option(help="Token file, all sequences of one length: ids on a line, or .npy. May be repeated."),
+]
+Text = Annotated[list[Path] | None, typer.Option(help="Raw text file instead of token files. May be repeated.")]
 Tokenizer = Annotated[str | None, typer.Option(help="Tokenizer for raw text; default: the model's.")]
 Length = Annotated[int, typer.Option(min=1, help="Tokens in a sequence of raw text.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only so many sequences.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Sequences at a time.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Dtype = Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16, float16.")]
+Dtype = Annotated[str, typer.Option(help="Of the model: auto, float32, bfloat16, float16, float64.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of random masks and draws.")]
 Config = Annotated[str | None, typer.Option("--model", help="Model whose heads split a fused GPT-NeoX projection.")]
 Split = Annotated[Layout, typer.Option(help="How a fused GPT-NeoX projection is read; blocks is the official way.")]
@@ -57,7 +59,10 @@ def _finite(value: Any) -> Any:
 
 def count(
     output: Annotated[Path, typer.Argument(help="File for the counts, .safetensors.")],
-    tokens: Tokens = None,
+    tokens: Annotated[
+        list[Path] | None,
+        typer.Option(help="Token file: one sequence of ids a line, of any length, or .npy. May be repeated."),
+    ] = None,
     text: Text = None,
     tokenizer: Annotated[str | None, typer.Option(help="Tokenizer, for raw text.")] = None,
     vocab_size: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary, for token files.")] = None,
@@ -72,12 +77,16 @@ def count(
     if bool(tokens) == bool(text):
         raise ValueError("give either token files (--tokens with --vocab-size) or raw text (--text with --tokenizer)")
     if tokens:
+        if tokenizer is not None:
+            raise ValueError("--tokenizer is for raw text (--text); token files need --vocab-size alone")
         if vocab_size is None:
             raise ValueError("token files need --vocab-size, the number of ids of the tokenizer")
         counts = BigramCounts.from_files(tokens, vocab_size, order, min_count, prune_every)
     else:
         if tokenizer is None:
             raise ValueError("raw text needs --tokenizer")
+        if vocab_size is not None:
+            raise ValueError("--vocab-size is for token files (--tokens); raw text has the tokenizer's")
         made = load_tokenizer(tokenizer)
         counts = BigramCounts.from_text(text or [], made, order, min_count, prune_every, sequence_length)
     counts.save(output)
@@ -88,12 +97,22 @@ def count(
 
 
 def _model_and_ids(
-    model: str, tokens: Any, text: Any, tokenizer: str | None, length: int, limit: int | None, device: str, dtype: str
+    model: str,
+    tokens: Any,
+    text: Any,
+    tokenizer: str | None,
+    length: int,
+    limit: int | None,
+    device: str,
+    dtype: str,
+    least: int = 2,
 ) -> tuple[Any, torch.Tensor, Any]:
     place = resolve_device(device)
     made = tokenizer_for(text, tokenizer, model)
     ids = read_sequences(tokens, text, made, length, limit)
-    return load_model(model, resolve_dtype(dtype, place), place), ids, made
+    loaded = load_model(model, resolve_dtype(dtype, place), place)
+    check_length(ids, loaded, least)
+    return loaded, ids, made
 
 
 def evaluate(
@@ -110,11 +129,17 @@ def evaluate(
     dtype: Dtype = "auto",
     seed: Seed = 0,
 ) -> None:
-    """Measure how bigram-like a subnetwork is on held-out text, beside controls; prints JSON."""
+    """Measure how bigram-like a subnetwork is on held-out text, beside controls; prints JSON.
+
+    ngram_corr_dropinf is the paper's r: Pearson's correlation of the surprisals of subnetwork and n-grams, without
+    tokens of infinite n-gram surprisal (ngram_correlation clamps those instead). ngram_xent is the cross-entropy to the
+    n-grams' distribution in nats; distill_* compare with the full model instead. Controls: the full model, a random
+    mask with as many weights in every matrix, and no weight at all.
+    """
     table = BigramCounts.load(counts)
     loaded, ids, made = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     check_same_vocabulary(table, made, loaded, str(counts))
-    found = SubnetworkMask.load(mask, loaded)
+    found = load_mask(mask, loaded)
     generator = torch.Generator().manual_seed(seed)
     report = evaluate_subnetwork(loaded, found, table, ids, generator, batch_size)
     print_report({"mask": mask, "kept": found.kept, "total": found.total, **report})
@@ -133,9 +158,14 @@ def ablate(
     dtype: Dtype = "auto",
     seed: Seed = 0,
 ) -> None:
-    """Measure what a model loses without a subnetwork, and without a random one of the same size; prints JSON."""
+    """Measure what a model loses without a subnetwork, and without a random one of the same size; prints JSON.
+
+    Losses of the next token in nats: full model, subnetwork alone, random mask alone (as many weights in every matrix),
+    model without the subnetwork (ablated), model without the random mask. The subnetwork is sufficient for what
+    `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`.
+    """
     loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
-    found = SubnetworkMask.load(mask, loaded)
+    found = load_mask(mask, loaded)
     losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size)
     print_report({"mask": mask, "kept": found.kept, "total": found.total, "losses_in_nats": losses})
 
@@ -149,8 +179,12 @@ def overlap(
     model: Config = None,
     seed: Seed = 0,
 ) -> None:
-    """Compare the overlap of two masks with chance; prints JSON."""
-    a, b = SubnetworkMask.load(first), SubnetworkMask.load(second)
+    """Compare the overlap of two masks with chance; prints JSON.
+
+    overlap is the share of all weights that both keep, expected what chance gives, ratio their quotient, contained the
+    share of the first mask that the second keeps too, p_value (draws with at least this overlap + 1) / (draws + 1).
+    """
+    a, b = load_mask(first), load_mask(second)
     print_report(dataclasses.asdict(mask_overlap(a, b, null, draws, layout, _config(model), seed)))
 
 
@@ -178,9 +212,13 @@ def rotate(
     device: Device = "auto",
     dtype: Dtype = "float32",
 ) -> None:
-    """Measure by how many degrees each layer is turned from the embeddings and from the output; prints JSON."""
-    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
-    found = None if mask is None else SubnetworkMask.load(mask, loaded)
+    """Measure by how many degrees each layer is turned from the embeddings and from the output; prints JSON.
+
+    Layer 0 is the input of the first block. Use many more positions than the model is wide. The lens gives, for each
+    layer, the correlation with the target's logits and how often the input token is among the first 1, 5 and 10.
+    """
+    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype, least=1)
+    found = None if mask is None else load_mask(mask, loaded)
     angles = layer_rotations(loaded, ids, found, alpha, batch_size)
     layers: list[dict[str, Any]] = [{"layer": layer, **angle._asdict()} for layer, angle in enumerate(angles)]
     directions: tuple[Literal["input", "output"], ...] = ("input", "output") if lens else ()
@@ -197,10 +235,13 @@ def show(
     plot: Annotated[Path | None, typer.Option(help="Draw the bars as PNG too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Show where a mask's weights lie: a table of layers, with bars."""
+    """Show where a mask's weights lie: a table of layers, with bars.
+
+    density is the share of a part that is kept, share the share of all kept weights that lie in it (and the bar).
+    """
     if plot is not None and plot.suffix != ".png":
         raise ValueError(f"--plot must end in .png, got {plot}")
-    found = SubnetworkMask.load(mask)
+    found = load_mask(mask)
     rows = block_shares(found, layout, _config(model))
     if as_json:
         print_report(
@@ -209,9 +250,10 @@ def show(
     else:
         typer.echo(f"{mask}: {found!r}")
         widest = max(max(row["share"] for row in rows), 1e-9)
+        typer.echo(f"{'layer':>5} {'part':13} {'kept':>12} {'total':>12} {'density':>8} {'share':>7}")
         for row in rows:
             bar = "#" * round(40 * row["share"] / widest)
-            numbers = f"{row['kept']:>12,} of {row['total']:>12,} {row['share']:>7.2%}"
+            numbers = f"{row['kept']:>12,} {row['total']:>12,} {row['density']:>8.3%} {row['share']:>7.2%}"
             typer.echo(f"{row['layer']:>5} {row['part']:13} {numbers} {bar}".rstrip())
     if plot is not None:
         draw_shares(plot, rows, f"{found.base_model or mask}: {found.kept:,} weights kept")
@@ -227,7 +269,7 @@ def convert(
     """Convert a mask between the published pickle and the packed file; pickles are read without running anything."""
     check_ending(output)
     loaded = None if model is None else load_model(model)
-    found = SubnetworkMask.load(source, loaded)
+    found = load_mask(source, loaded)
     found.save(output)
     print_report({"mask": str(output), "base_model": found.base_model, "kept": found.kept, "total": found.total})
 
@@ -241,17 +283,18 @@ def generate(
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy; the paper uses 0.3.")] = 0.3,
     device: Device = "auto",
     dtype: Dtype = "auto",
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of sampling.")] = 0,
 ) -> None:
     """Generate text with a subnetwork."""
     place = resolve_device(device)
     made = load_tokenizer(tokenizer or model)
     loaded = load_model(model, resolve_dtype(dtype, place), place)
     if mask is not None:
-        loaded = apply_mask(loaded, SubnetworkMask.load(mask, loaded), inplace=True)
+        loaded = apply_mask(loaded, load_mask(mask, loaded), inplace=True)
     ids = made(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(loaded.device)
     if not ids.numel():
         raise ValueError("the prompt holds no token")
+    check_length(ids, loaded, more=max_new_tokens)
     seed_everything(seed)
     options: dict[str, Any] = (
         {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}

@@ -1,4 +1,4 @@
-"""Token sequences for the commands, from token files or raw text, checked against counts and model."""
+"""What the commands read: token sequences, checked against counts and model, and masks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bigram_subnet.mask import SubnetworkMask
+from bigram_subnet.mask_files import MASK_FILE
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.ngrams.token_files import read_token_files, token_rows, tokenized_text
 from bigram_subnet.ngrams.vocabulary import vocabulary_digest
@@ -68,6 +70,44 @@ def check_same_vocabulary(counts: BigramCounts, tokenizer: Any, model: PreTraine
     known = model.get_input_embeddings().num_embeddings
     if counts.vocab_size > known:
         raise ValueError(f"{where}: counts of {counts.vocab_size} tokens, but the model knows {known}")
+
+
+def check_length(ids: Tensor, model: PreTrainedModel, least: int = 1, more: int = 0) -> None:
+    """Refuses sequences that are too short to be judged or longer than the model was made for.
+
+    Args:
+        ids: (sequences, length) token ids.
+        model: whose ``max_position_embeddings`` is the most; without one any length will do.
+        least: tokens that a sequence must have; 2 where the next token is predicted.
+        more: tokens that the model is to add.
+
+    Raises:
+        ValueError: a sequence of another length.
+    """
+    length, most = ids.shape[1], getattr(model.config, "max_position_embeddings", None)
+    if length < least:
+        raise ValueError(f"a sequence must have at least {least} tokens, so that one is predicted; got {length}")
+    if most is not None and length + more > most:
+        told = f"{length} tokens and {more} new ones" if more else f"sequences of {length} tokens"
+        raise ValueError(f"{told} are too long: the model takes at most {most} (max_position_embeddings)")
+
+
+def load_mask(name: str, model: PreTrainedModel | None = None) -> SubnetworkMask:
+    """A mask; says which folders hold one where the output folder of a training run is named instead.
+
+    Args:
+        name: mask file, folder with one, or hub id.
+        model: the model it is for, if at hand; see `SubnetworkMask.load`.
+
+    Raises:
+        ValueError, OSError: as `SubnetworkMask.load`.
+        FileNotFoundError: a folder whose subfolders hold masks.
+    """
+    folder = Path(name)
+    inside = sorted(str(each.parent) for each in folder.glob(f"*/{MASK_FILE}"))
+    if inside and not (folder / MASK_FILE).is_file():
+        raise FileNotFoundError(f"{name}: the folder holds several masks; name one of {', '.join(inside)}")
+    return SubnetworkMask.load(name, model)
 
 
 def tokenizer_for(text: Sequence[Path] | None, name: str | None, model: str | None = None) -> Any:
