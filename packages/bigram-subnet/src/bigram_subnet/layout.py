@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, get_args
 
 import torch
@@ -218,9 +217,14 @@ def head_rows(weight: Tensor, head: int, heads: int) -> Tensor:
     return rows
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, of Python or numpy, and not a truth value."""
+    return hasattr(value, "__index__") and not isinstance(value, (bool, Tensor))
+
+
 def check_head(head: int, heads: int) -> None:
     """ValueError unless the head exists."""
-    if not isinstance(head, Integral) or isinstance(head, bool) or not 0 <= head < heads:
+    if not is_whole(head) or not 0 <= head < heads:
         raise ValueError(f"head must be between 0 and {heads - 1}, got {head!r}")
 
 
@@ -230,12 +234,9 @@ def unit_index(units: int | Iterable[int], size: int) -> Tensor:
     Raises:
         ValueError: an index outside of the MLP, or not a whole number.
     """
-    given = units.tolist() if isinstance(units, Tensor) else units
-    chosen: list[Any] = [given] if isinstance(given, Integral) else list(given)
-    wrong = [
-        unit for unit in chosen
-        if not isinstance(unit, Integral) or isinstance(unit, bool) or not 0 <= int(unit) < size
-    ]  # fmt: skip
+    given: Any = units.tolist() if isinstance(units, Tensor) else units
+    chosen = list(given) if isinstance(given, Iterable) else [given]
+    wrong = [unit for unit in chosen if not is_whole(unit) or not 0 <= int(unit) < size]
     if wrong:
         raise ValueError(f"units must be between 0 and {size - 1}, got {wrong[0]!r}")
     return torch.tensor([int(unit) for unit in chosen], dtype=torch.long)

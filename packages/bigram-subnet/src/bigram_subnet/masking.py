@@ -50,7 +50,7 @@ def apply_mask(model: PreTrainedModel, mask: Mapping[str, Tensor], inplace: bool
     Raises:
         ValueError: a mask that does not fit; all unknown, missing and mis-shaped names are in the one message.
     """
-    fitting_weights(model, mask)
+    fitting_weights(model, mask)  # before the copy
     masked_model = model if inplace else copy.deepcopy(model)
     _zero(maskable_weights(masked_model), mask)
     return masked_model
@@ -61,6 +61,17 @@ def _zero(weights: Mapping[str, nn.Parameter], mask: Mapping[str, Tensor]) -> No
         for name, weight in weights.items():
             # masked_fill and not a product: a weight that is infinite or NaN is dropped too
             weight.masked_fill_(~mask[name].to(weight.device), 0)
+
+
+@torch.no_grad()
+def masked_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Masked copies of the model's weights by name, for `torch.func.functional_call`; the model stays as it is.
+
+    Raises:
+        ValueError: as :func:`apply_mask`.
+    """
+    weights = fitting_weights(model, mask)
+    return {name: weight.masked_fill(~mask[name].to(weight.device), 0) for name, weight in weights.items()}
 
 
 @contextmanager

@@ -118,16 +118,19 @@ class ArrayUnpickler(pickle.Unpickler):
         Raises:
             RefusedPickleError: any other name; nothing has been run.
         """
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise RefusedPickleError(
-                f"the file asks for {module}.{name}, which a mask of numpy bool arrays never needs; "
-                "it may run code and is refused"
-            ) from None
+        return _allowed(module, name)
 
 
-def _check_opcodes(file: mmap.mmap) -> None:
+def _allowed(module: str, name: str) -> _StandIn:
+    if (module, name) not in _ALLOWED:
+        raise RefusedPickleError(
+            f"the file asks for {module}.{name}, which a mask of numpy bool arrays never needs; "
+            "it may run code and is refused"
+        )
+    return _ALLOWED[module, name]
+
+
+def _check_opcodes(file: Any, size: int) -> None:
     """Refuses what no pickled array holds, before anything is built.
 
     A memo index makes the unpickler allocate as many entries, a tuple that is used again can double with every step,
@@ -138,16 +141,19 @@ def _check_opcodes(file: mmap.mmap) -> None:
     before = ""
     for opcode, argument, position in pickletools.genops(file):
         name = opcode.name
+        if name in ("GLOBAL", "INST"):
+            _allowed(*str(argument).split(" ", 1))
         if name not in _OPCODES:
             raise RefusedPickleError(f"opcode {name} at byte {position} has no place in a mask and is refused")
-        if name == "FRAME" and argument > len(file):
-            raise RefusedPickleError(f"a frame of {argument} bytes at byte {position} is longer than the file")
+        number = argument if isinstance(argument, int) else 0
+        if name == "FRAME" and number > size:
+            raise RefusedPickleError(f"a frame of {number} bytes at byte {position} is longer than the file")
         if name in ("PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            index = len(made_by) if name == "MEMOIZE" else int(argument)
+            index = len(made_by) if name == "MEMOIZE" else number
             if not 0 <= index <= len(made_by):
                 raise RefusedPickleError(f"memo index {index} at byte {position} skips others and is refused")
             made_by[index] = before
-        elif name in ("GET", "BINGET", "LONG_BINGET") and made_by.get(int(argument)) in _TUPLES:
+        elif name in ("GET", "BINGET", "LONG_BINGET") and made_by.get(number, "") in _TUPLES:
             raise RefusedPickleError(f"a tuple that is used again, at byte {position}, is refused")
         before = name
 
@@ -166,7 +172,7 @@ def read_arrays(path: str | Path) -> Any:
     with Path(path).open("rb") as file:
         try:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                _check_opcodes(mapped)
+                _check_opcodes(mapped, len(mapped))
                 mapped.seek(0)
                 return ArrayUnpickler(mapped).load()
         except RefusedPickleError as error:
