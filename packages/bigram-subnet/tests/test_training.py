@@ -30,7 +30,7 @@ from bigram_subnet import (
 )
 from bigram_subnet.train import train
 from bigram_subnet.training.arguments import TrainArguments
-from bigram_subnet.training.subnetwork import run_attempts
+from bigram_subnet.training.subnetwork import newest_checkpoint, run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 
 MakeModel = Callable[..., PreTrainedModel]
@@ -324,7 +324,8 @@ def test_a_run_is_not_resumed_with_other_settings_data_target_or_dtype(
     save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
     run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
     changes: dict[str, Any] = {
-        "l0_lambda": 5.0, "learning_rate": 0.01, "temperature_factor": 1.1, "batch_size": 8, "weight_decay": 0.0, "seed": 3,
+        "l0_lambda": 5.0, "learning_rate": 0.01, "temperature_factor": 1.1, "batch_size": 8, "weight_decay": 0.0,
+        "seed": 3,
     }  # fmt: skip
     before = sorted(tmp_path.rglob("*"))
     for name, value in changes.items():
@@ -416,3 +417,24 @@ def test_a_mask_is_kept_when_its_evaluation_has_no_number(model_folder: Path, tm
     with pytest.raises(ValueError, match="at least two tokens with a finite target surprisal"):
         train(arguments)
     assert SubnetworkMask.load(tmp_path / "out" / "lambda10").total > 0
+
+
+@pytest.mark.parametrize("left", ["", '{"epoch": 0.5, "glo', None])
+def test_a_checkpoint_whose_writer_was_killed_is_passed_over(
+    left: str | None, make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
+) -> None:
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
+    whole, _ = run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
+    state = tmp_path / "attempt-0" / "checkpoint-6" / "trainer_state.json"
+    state.unlink() if left is None else state.write_text(left)
+    attempt, newest = newest_checkpoint(tmp_path)
+    assert newest is not None
+    assert (attempt, newest.name) == (0, "checkpoint-4")
+    assert run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, resume=True, **save)[0] == whole
+
+
+def test_a_data_set_with_ids_that_the_counts_do_not_know_names_them(make_model: MakeModel) -> None:
+    rows = [[1, 2, 0]] * 3 + [[1, 77, 0]]
+    target = NgramTarget(BigramCounts.from_sequences([[0, 1, 2]], 3))
+    with pytest.raises(ValueError, match="token id 77 is outside of the counts'"):
+        train_subnetwork(make_model("gpt2"), target, rows, FEW)

@@ -19,6 +19,7 @@ from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.log import TrainLog
 from bigram_subnet.training.rows import check_rows
 from bigram_subnet.training.trainer import MaskTrainer, Target, training_arguments
+from nips_common.artifacts import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -122,12 +123,19 @@ def newest_checkpoint(folder: Path) -> tuple[int, Path | None]:
     """The last attempt in a folder and its newest whole checkpoint; (0, None) if there is none."""
     attempts = {int(path.name.removeprefix(ATTEMPT)): path for path in folder.glob(f"{ATTEMPT}[0-9]*")}
     for attempt in sorted(attempts, reverse=True):
-        found = [
-            path for path in attempts[attempt].glob("checkpoint-[0-9]*") if (path / "trainer_state.json").is_file()
-        ]
+        found = [path for path in attempts[attempt].glob("checkpoint-[0-9]*") if _is_whole(path)]
         if found:
             return attempt, max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
     return max(attempts, default=0), None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the Trainer's state is the last of its files."""
+    try:
+        read_json(checkpoint / "trainer_state.json")
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _log(trainer: MaskTrainer, mask: SubnetworkMask, attempt: int, stable: bool) -> TrainLog:
