@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -11,13 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, OpenAIGPTConfig, PreTrainedModel
 
 from bigram_subnet import (
+    BigramCounts,
     SubnetworkMask,
     ablation_report,
     apply_mask,
+    block_shares,
     covariance_similarity,
+    distribution_cross_entropy,
+    evaluate_subnetwork,
     layer_lens,
     layer_rotations,
     mask_overlap,
@@ -337,3 +342,131 @@ def test_the_top_direction_does_not_count() -> None:
     assert covariance_similarity(y, x) == pytest.approx(float(cosine), abs=1e-9)
     with pytest.raises(ValueError, match="two samples"):
         covariance_similarity(x[:1], x)
+
+
+# Edge cases
+
+
+def test_a_series_that_does_not_vary_has_no_correlation() -> None:
+    """Around its rounded mean, 0.1 seven times would vary by the last bit."""
+    for constant in (torch.full((7,), 0.1, dtype=torch.float64), torch.full((7,), 1e17, dtype=torch.float64)):
+        assert math.isnan(surprisal_correlation(constant, torch.arange(7.0)))
+        assert math.isnan(surprisal_correlation(torch.arange(7.0), constant))
+
+
+def test_surprisal_takes_ids_of_any_width_and_names_those_outside_of_the_vocabulary() -> None:
+    logits = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0))
+    ids = torch.tensor([[1, 2, 3], [0, 4, 4]])
+    for dtype in (torch.uint8, torch.int32):
+        assert torch.equal(surprisal(logits, ids.to(dtype)), surprisal(logits, ids))
+    for wrong in (-1, 5):
+        ids[1, 2] = wrong
+        with pytest.raises(ValueError, match="vocabulary, 0 to 4"):
+            surprisal(logits, ids)
+
+
+def test_a_negative_tolerance_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"tolerance must be at least 0, got -0\.1"):
+        select_subnetwork({0.0: 0.9}, -0.1)
+
+
+def test_sequences_of_one_token_have_no_loss(make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    with pytest.raises(ValueError, match=r"at least two tokens, got \(2, 1\)"):
+        ablation_report(model, SubnetworkMask.full(model), torch.tensor([[1], [2]]))
+
+
+def test_the_evaluation_is_made_of_surprisals_and_cross_entropies_of_masked_models(
+    any_model: PreTrainedModel, ids: Tensor
+) -> None:
+    counts = BigramCounts.from_sequences(ids, 40)
+    mask = random_mask(any_model, 0.5, 0)
+    before = {name: value.clone() for name, value in any_model.state_dict().items()}
+    found = evaluate_subnetwork(any_model, mask, counts, ids, torch.Generator().manual_seed(3), batch_size=2)
+    assert all(torch.equal(value, before[name]) for name, value in any_model.state_dict().items())
+    bits, target = counts.token_surprisal(ids)[:, 1:], counts.next_token_probs(ids)
+    with torch.no_grad():
+        full, ours = (model(input_ids=ids).logits for model in (any_model, apply_mask(any_model, mask)))
+        control = mask.randomize_within_blocks(torch.Generator().manual_seed(3))
+        random = apply_mask(any_model, control)(input_ids=ids).logits
+    expected = {
+        "ngram_corr_dropinf": surprisal_correlation(surprisal(ours, ids), bits),
+        "ngram_correlation": surprisal_correlation(surprisal(ours, ids), bits, infinite="clamp"),
+        "ngram_xent": float(distribution_cross_entropy(ours, target)),
+        "distill_correlation": surprisal_correlation(surprisal(ours, ids), surprisal(full, ids)),
+        "distill_xent": float(distribution_cross_entropy(ours, full.softmax(-1))),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-5)
+    assert found["controls"].keys() == {"full", "random", "empty"}
+    assert found["controls"]["random"]["ngram_xent"] == pytest.approx(
+        float(distribution_cross_entropy(random, target)), abs=1e-5
+    )
+
+
+def test_an_evaluation_that_cannot_be_is_refused_before_the_model_is_asked(make_model: MakeModel) -> None:
+    model, counts = make_model("gpt2"), BigramCounts.from_sequences([[0, 1, 2]], 3)
+    full = SubnetworkMask.full(model)
+    for ids, words in (([[1, 2, 3]], "token id 3 is outside of the counts'"), ([[1]], "two tokens behind others")):
+        with pytest.raises(ValueError, match=words):
+            evaluate_subnetwork(model, full, counts, torch.tensor(ids))
+
+
+@pytest.mark.parametrize("null", ["uniform", "rows"])
+def test_weights_without_entries_overlap_by_nothing(null: Literal["uniform", "rows"]) -> None:
+    name = "transformer.h.0.mlp.c_fc.weight"
+    mask = SubnetworkMask({name: torch.zeros(0, 5, dtype=torch.bool)})
+    result = mask_overlap(mask, mask, null, draws=10)
+    assert (result.overlap, result.expected, result.p_value, result.total) == (0.0, 0.0, 1.0, 0)
+    assert [row["density"] for row in block_shares(mask)] == [0.0]
+
+
+@pytest.mark.parametrize("draws", [True, 0, 1.5])
+def test_draws_are_whole_numbers(draws: int, make_model: MakeModel) -> None:
+    mask = SubnetworkMask.full(make_model("gpt2"))
+    with pytest.raises(ValueError, match="draws must be a whole number"):
+        mask_overlap(mask, mask, draws=draws)
+
+
+def test_the_draws_of_huge_blocks_have_the_hypergeometric_mean_and_variance() -> None:
+    """A block of 4096 x 4096 weights, nearly half of them kept."""
+    size = 4096
+    generator = torch.Generator().manual_seed(0)
+    name = "transformer.h.0.mlp.c_fc.weight"
+    a, b = (SubnetworkMask({name: torch.rand(size, size, generator=generator) < 0.45}) for _ in range(2))
+    result = mask_overlap(a, b, draws=2000)
+    n, k, m = size**2, a.kept, b.kept
+    std = math.sqrt(k * (m / n) * (1 - m / n) * (n - k) / (n - 1)) / n
+    assert result.expected == pytest.approx(k * m / n**2, rel=1e-12)
+    assert abs(result.null_mean - result.expected) < 4 * std / math.sqrt(2000)
+    assert result.null_std == pytest.approx(std, rel=4 / math.sqrt(2 * 2000))
+
+
+def test_where_one_direction_is_all_there_is_no_similarity() -> None:
+    line = torch.randn(50, 1, generator=torch.Generator().manual_seed(0)) @ torch.randn(1, 6)
+    plane = torch.randn(50, 6, generator=torch.Generator().manual_seed(1))
+    for x, y in ((line, line), (line, plane), (torch.ones(5, 3), torch.ones(5, 3)), (plane[:, :1], plane[:, :1])):
+        assert math.isnan(covariance_similarity(x, y))
+    assert covariance_similarity(plane.half(), plane.half()) == pytest.approx(1.0)
+
+
+def test_states_that_are_not_finite_have_no_similarity() -> None:
+    bad = torch.ones(5, 3)
+    bad[2, 1] = math.inf
+    with pytest.raises(ValueError, match="finite"):
+        covariance_similarity(bad, torch.ones(5, 3))
+
+
+def test_constant_states_map_to_the_mean_and_turn_by_nothing() -> None:
+    y = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    coefficient, intercept = ridge_map(torch.full((9, 3), 1e3), y)
+    assert float(coefficient.abs().max()) < 1e-9
+    torch.testing.assert_close(intercept, y.mean(0))
+    assert rotation_angle(torch.tensor([[-2.0]])) == 180.0
+    with pytest.raises(ValueError, match="alpha must be finite and at least 0, got inf"):
+        ridge_map(y, y, alpha=math.inf)
+
+
+def test_blocks_that_return_lists_have_states_too(ids: Tensor) -> None:
+    config = OpenAIGPTConfig(vocab_size=40, n_positions=16, n_embd=16, n_layer=2, n_head=4)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    assert len(layer_rotations(model, ids)) == 3

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPTBigCodeConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    PreTrainedModel,
+    Starcoder2Config,
+)
 
-from bigram_subnet import SubnetworkMask, masked
+from bigram_subnet import SubnetworkMask, block_shares, mask_overlap, masked
 from bigram_subnet.layout import split_layers
 
 OUTPUT = {
@@ -208,3 +218,53 @@ def test_the_split_of_neox_puts_each_heads_rows_into_its_part(make_model: MakeMo
     for part in "qkv":
         assert parts[f"0.{part}"].nonzero()[:, 0].unique().tolist() == [8, 9, 10, 11]
     assert parts["0.o"].nonzero()[:, 1].unique().tolist() == [8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("family", ["starcoder2", "gpt_bigcode", "gpt_bigcode_shared"])
+def test_families_that_borrow_gpt2s_names_but_store_their_weights_otherwise_are_refused(family: str) -> None:
+    if family == "starcoder2":
+        config: Any = Starcoder2Config(
+            vocab_size=9, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=4,
+            num_key_value_heads=2, bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
+    else:
+        config = GPTBigCodeConfig(
+            vocab_size=9, n_embd=16, n_layer=1, n_head=4, n_positions=8, multi_query=family.endswith("shared"),
+            bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
+    mask = SubnetworkMask.full(AutoModelForCausalLM.from_config(config))
+    for edit in (
+        lambda: mask.set_mlp_units(0, 3, keep=False),
+        lambda: mask.set_attention_head(0, 1, keep=False),
+        lambda: block_shares(mask),
+        lambda: mask_overlap(mask, mask),
+    ):
+        with pytest.raises(ValueError, match="no known layout"):
+            edit()
+    assert mask.kept == mask.total
+
+
+def test_a_config_of_another_model_is_refused_and_changes_nothing(make_model: MakeModel) -> None:
+    neox = SubnetworkMask.full(make_model("gpt_neox"))
+    other = GPT2Config(n_head=5, n_embd=20)
+    with pytest.raises(ValueError, match="48 rows of a fused projection do not divide into q, k, v of 5 heads"):
+        neox.set_attention_head(0, 1, keep=False, config=other)
+    llama = SubnetworkMask.full(make_model("llama"))
+    for heads, groups in ((8, 2), (4, 4), (2, 2)):
+        config = LlamaConfig(num_attention_heads=heads, num_key_value_heads=groups, hidden_size=16)
+        with pytest.raises(ValueError, match="do not share the key heads"):
+            llama.set_attention_head(0, 1, keep=False, config=config)
+    assert (neox.kept, llama.kept) == (neox.total, llama.total)
+
+
+def test_numpy_and_torch_numbers_name_units_and_heads(make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    for one, plain in ((np.int64(3), 3), (torch.tensor(3), 3), (torch.tensor([1, 3]), [1, 3]), (range(2), [0, 1])):
+        assert SubnetworkMask.empty(model).set_mlp_units(0, one) == SubnetworkMask.empty(model).set_mlp_units(0, plain)
+    assert SubnetworkMask.empty(model).set_attention_head(0, np.int64(1)).kept > 0
+    for wrong in (1.0, "1", None):
+        with pytest.raises(ValueError, match="head must be between 0 and 3"):
+            SubnetworkMask.empty(model).set_attention_head(0, wrong)  # type: ignore[arg-type]
+    for units in (1.5, [True], torch.tensor([1.0]), ["1"]):
+        with pytest.raises(ValueError, match="units must be between 0 and 63"):
+            SubnetworkMask.empty(model).set_mlp_units(0, units)  # type: ignore[arg-type]

@@ -145,3 +145,16 @@ def test_the_defaults_are_the_papers() -> None:
         "grad_accumulation": 1,
         "seed": 0,
     }
+
+
+@pytest.mark.parametrize(
+    "losses", [[math.nan], [1.0, math.nan, 1.0], [math.nan] + [1.0] * 300, [1.0] * 300 + [math.nan]]
+)
+def test_a_curve_with_a_loss_that_is_no_number_is_unstable_wherever_it_stands(losses: list[float]) -> None:
+    assert loss_is_stable(losses) is False
+
+
+def test_windows_and_tails_that_cannot_be_are_named() -> None:
+    for arguments in ({"window": 0}, {"tail": -1}):
+        with pytest.raises(ValueError, match="window must be at least 1 and tail at least 0"):
+            loss_is_stable([1.0, 2.0], **arguments)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle  # noqa: TID251 - to write what must be refused
+import struct
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,3 +257,123 @@ def test_the_written_pickle_is_the_published_form(make_model: MakeModel, tmp_pat
     assert data.pop("orig_model_name") == "EleutherAI/pythia-70m"
     assert list(data) == sorted(mask)
     assert all(array.dtype == bool and np.array_equal(array, mask[name].numpy()) for name, array in data.items())
+
+
+def refused(data: bytes, tmp_path: Path, words: str) -> None:
+    (tmp_path / "mask.pickle").write_bytes(data)
+    with pytest.raises(pickle.UnpicklingError, match=words):
+        SubnetworkMask.load(tmp_path / "mask.pickle")
+
+
+def test_a_memo_index_that_would_take_the_memory_is_refused(tmp_path: Path) -> None:
+    """The unpickler would allocate as many entries as the index says."""
+    for opcodes in (b"\x80\x04Nr" + struct.pack("<I", 2**32 - 1) + b".", b"Np4294967295\n."):
+        refused(opcodes, tmp_path, "memo index 4294967295 .* skips others")
+
+
+@pytest.mark.parametrize("opcode", [b"\x8d", b"\x8e", b"\x96"])
+def test_a_declared_size_beyond_the_file_is_refused_before_it_is_allocated(opcode: bytes, tmp_path: Path) -> None:
+    refused(b"\x80\x05" + opcode + struct.pack("<Q", 2**40) + b"x.", tmp_path, "damaged")
+
+
+def test_a_frame_longer_than_the_file_is_refused(tmp_path: Path) -> None:
+    refused(b"\x80\x04\x95" + struct.pack("<Q", 2**40) + b"N.", tmp_path, "frame of 1099511627776 bytes")
+
+
+def test_arrays_that_the_file_does_not_hold_are_refused(tmp_path: Path) -> None:
+    core: Any = vars(np)["_core"]
+    for call in (
+        Attack(np.ndarray, (1 << 20, 1 << 12), "?", b"\0", 0, (0, 0)),  # 4 G entries in one byte
+        Attack(np.ndarray, (1 << 40,), "?"),
+        Attack(core.multiarray._reconstruct, np.ndarray, (1 << 40,), b"b"),
+        Attack(bytearray, 1 << 40),
+        Attack(core.multiarray.scalar, np.dtype("V2000000000")),
+        Attack(np.dtype, ",".join(["i4"] * 100)),
+    ):
+        refused(pickle.dumps({NAME: call}), tmp_path, "refused|not allowed")
+
+
+def test_a_pickle_cannot_change_what_it_finds(tmp_path: Path) -> None:
+    """BUILD sets attributes: here the defaults of a function of numpy."""
+    function = vars(np)["_core"].numeric._frombuffer
+    before = function.__defaults__
+    opcodes = b"\x80\x04cnumpy._core.numeric\n_frombuffer\n(N}\x8c\x0c__defaults__I1\n\x85stb."
+    refused(opcodes, tmp_path, "sets '__defaults__'")
+    assert function.__defaults__ == before
+    refused(opcodes.replace(b"(N}", b"(}}").replace(b"stb", b"s0b"), tmp_path, "refused|damaged")
+
+
+def test_tuples_that_double_are_refused(tmp_path: Path) -> None:
+    """The hash of a tuple of tuples is not kept: as a key, 2^34 steps."""
+    refused(b"\x80\x04}N" + b"2\x86" * 34 + b"Ns.", tmp_path, "opcode DUP .* refused")
+    again = b"".join(b"\x86q" + bytes([i]) + b"0h" + bytes([i]) + b"h" + bytes([i]) for i in range(34))
+    refused(b"\x80\x04}NN" + again + b"\x86Ns.", tmp_path, "refused")
+    held = b"".join(b"\x86q" + bytes([i]) + b"h" + bytes([i]) for i in range(34))
+    refused(b"\x80\x04}NN" + held + b"\x86Ns.", tmp_path, "a tuple that is used again")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x80\x04N\x51.", "opcode BINPERSID"),
+        (b"\x80\x04\x82\x01.", "opcode EXT1"),
+        (b"(ios\nsystem\n.", "os.system"),
+        (b"\x80\x04]N\x81.", "opcode NEWOBJ"),
+    ],
+)
+def test_opcodes_that_arrays_do_not_need_are_refused(data: bytes, words: str, tmp_path: Path) -> None:
+    refused(data, tmp_path, words)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_arrays_of_any_order_and_byte_order_load_from_every_protocol(protocol: int, tmp_path: Path) -> None:
+    read_only = np.eye(3, 4, dtype=bool)
+    read_only.flags.writeable = False
+    arrays = (read_only, np.asfortranarray(read_only), np.eye(6, 8, dtype=bool)[::2, ::2], np.eye(3, 4, dtype=">f4"))
+    for array in arrays:
+        (tmp_path / "mask.pickle").write_bytes(pickle.dumps({NAME: array}, protocol=protocol))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns of memory that must not be written
+            mask = SubnetworkMask.load(tmp_path / "mask.pickle")
+        assert torch.equal(mask[NAME], torch.eye(3, 4, dtype=torch.bool))
+        assert mask.set_layer(0).kept == 12
+
+
+@pytest.mark.parametrize("array", [np.full((2, 2), np.nan), np.array([[0.5, 1.0]]), np.array([[2]], dtype="uint8")])
+def test_numbers_other_than_zero_and_one_are_no_mask(array: Any, tmp_path: Path) -> None:
+    (tmp_path / "mask.pickle").write_bytes(pickle.dumps({NAME: array}))
+    with pytest.raises(ValueError, match="other than 0 and 1"):
+        SubnetworkMask.load(tmp_path / "mask.pickle")
+
+
+def test_two_masks_of_one_weight_and_names_outside_of_blocks_are_named_with_the_file(tmp_path: Path) -> None:
+    eye = np.eye(2, dtype=bool)
+    for data, words in (
+        ({NAME: eye, f"wrapped_model.{NAME}_mask_params": ~eye}, f"mask.pickle: .*a second mask of {NAME}"),
+        ({"lm_head.weight": eye}, "mask.pickle: lm_head.weight: not the name of a weight inside a block"),
+        ({NAME: eye, NAME.replace("0", "1"): eye, NAME.replace("0", "2"): eye}, ""),
+    ):
+        (tmp_path / "mask.pickle").write_bytes(pickle.dumps(data, protocol=5))
+        if words:
+            with pytest.raises(ValueError, match=words):
+                SubnetworkMask.load(tmp_path / "mask.pickle")
+        else:  # one array under three names: the masks are apart
+            assert SubnetworkMask.load(tmp_path / "mask.pickle").set_layer(1, keep=False).kept == 4
+
+
+@pytest.mark.parametrize("shape", [[-2, -4], "ab", 8, [2.0, 4.0], [True, 8], [2**62, 4]])
+def test_a_shape_in_the_metadata_that_is_none_is_named(shape: Any, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    header = {"format": "bigram-subnet/mask", "format_version": 1, "kept": 8, "total": 8, "shapes": {NAME: shape}}
+    file = tmp_path / "mask.safetensors"
+    save_file({NAME: pack(torch.ones(8, dtype=torch.bool))}, file, {"mask": json.dumps(header)})
+    with pytest.raises(ValueError, match=rf"mask\.safetensors: damaged: {NAME}"):
+        SubnetworkMask.load(file)
+
+
+@pytest.mark.parametrize("ending", [".safetensors", ".pickle"])
+def test_weights_without_entries_survive_a_round_trip(ending: str, tmp_path: Path) -> None:
+    masks = {NAME: torch.zeros(3, 0, dtype=torch.bool), NAME.replace("c_fc", "c_proj"): torch.ones(1, 9).bool()}
+    SubnetworkMask(masks).save(tmp_path / f"mask{ending}")
+    assert SubnetworkMask.load(tmp_path / f"mask{ending}") == SubnetworkMask(masks)

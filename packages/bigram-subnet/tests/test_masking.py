@@ -169,3 +169,49 @@ def test_what_is_no_mask_is_refused(masks: dict[str, torch.Tensor], words: str) 
     with pytest.raises(ValueError) as caught:
         SubnetworkMask(masks)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.ones(16, 16), torch.full((16, 16), float("nan"), dtype=torch.bfloat16)])
+def test_masks_that_are_not_bool_are_refused_before_any_weight_is_changed(
+    value: torch.Tensor, make_model: MakeModel
+) -> None:
+    model = make_model("gpt2")
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    masks = dict(SubnetworkMask.empty(model))
+    last = "transformer.h.1.attn.c_proj.weight"
+    masks[last] = value
+    with pytest.raises(ValueError, match=f"bool tensors, got {value.dtype} for {last}"):
+        apply_mask(model, masks, inplace=True)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_nested_blocks_restore_one_after_the_other(make_model: MakeModel) -> None:
+    model = make_model("llama").to(torch.bfloat16)
+    outer, inner = random_mask(model, seed=1), random_mask(model, seed=2)
+    before = {name: weight.detach().clone() for name, weight in maskable_weights(model).items()}
+    with masked(model, outer):
+        between = {name: weight.detach().clone() for name, weight in maskable_weights(model).items()}
+        with pytest.raises(KeyboardInterrupt), masked(model, inner):
+            raise KeyboardInterrupt
+        assert all(torch.equal(weight, between[name]) for name, weight in maskable_weights(model).items())
+    assert all(torch.equal(weight, before[name]) for name, weight in maskable_weights(model).items())
+
+
+def test_generating_with_a_cache_under_a_mask_is_that_of_the_masked_model(
+    any_model: PreTrainedModel, ids: torch.Tensor
+) -> None:
+    mask = random_mask(any_model)
+    options = {"max_new_tokens": 5, "do_sample": False, "attention_mask": torch.ones_like(ids)}
+    alone = apply_mask(any_model, mask).generate(ids, **options)  # type: ignore[operator]
+    with masked(any_model, mask):
+        cached = any_model.generate(ids, **options)  # type: ignore[operator]
+        plain = any_model.generate(ids, use_cache=False, **options)  # type: ignore[operator]
+    assert torch.equal(cached, alone)
+    assert torch.equal(cached, plain)
+
+
+def test_a_mask_without_entries_keeps_nothing_of_nothing() -> None:
+    mask = SubnetworkMask({NAME: torch.zeros(4, 0, dtype=torch.bool)})
+    assert (mask.kept, mask.total, mask.proportion_kept) == (0, 0, 0.0)
+    assert mask.randomize_within_blocks() == mask == mask.complement()
+    assert "0 of 0" in repr(mask)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 from bigram_subnet import BigramCounts, NgramTarget, surprisal, surprisal_correlation
 from bigram_subnet.ngrams import token_files
@@ -334,3 +339,145 @@ def test_token_rows_are_the_lines_of_the_first_length(tmp_path: Path) -> None:
     (tmp_path / "ragged.txt").write_text("0 1 2\n3\n3 4 5\n")
     with pytest.raises(ValueError, match=r"ragged\.txt, line 2: all lines must have 3 tokens"):
         token_rows(read_token_files(tmp_path / "ragged.txt"))
+
+
+@pytest.mark.parametrize(
+    "sequences",
+    [
+        [[0, 1], [0.5, 1.7]],
+        [[0, 1], [True, False]],
+        [[0, 1], ["0", "1"]],
+        [[0, 1], [[0, 1], [1, 2]]],
+        torch.tensor([[0.5, 1.0]]),
+        torch.tensor([[True]]),
+    ],
+)
+def test_sequences_that_are_no_whole_numbers_are_refused(sequences: Any) -> None:
+    """numpy would cut 1.7 to 1 without a word."""
+    with pytest.raises(ValueError, match="whole numbers"):
+        BigramCounts.from_sequences(sequences, V)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", ">i4", ">u8", "int64"])
+def test_ids_of_any_width_and_byte_order_are_counted(dtype: str, tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, V, (9, 5))
+    np.save(tmp_path / "tokens.npy", np.asfortranarray(data.astype(dtype)))
+    query = torch.arange(V)[None]
+    expected = BigramCounts.from_sequences(data.tolist(), V).next_token_probs(query)
+    for counts in (
+        BigramCounts.from_files(tmp_path / "tokens.npy", V),
+        BigramCounts.from_sequences(data.astype(dtype), V),
+        BigramCounts.from_sequences(list(data.astype(dtype)), V),
+    ):
+        assert torch.equal(counts.next_token_probs(query), expected)
+
+
+def test_ids_beyond_63_bits_do_not_wrap_into_the_vocabulary(tmp_path: Path) -> None:
+    np.save(tmp_path / "tokens.npy", np.array([[0, 1], [2, 2**64 - 1]], dtype=np.uint64))
+    with pytest.raises(ValueError, match=r"tokens\.npy, line 2: token id 9223372036854775807 is outside"):
+        BigramCounts.from_files(tmp_path / "tokens.npy", V)
+
+
+def test_rows_do_not_wrap_at_32_bits(tmp_path: Path) -> None:
+    (tmp_path / "tokens.txt").write_text(f"0 1\n2 {2**32 + 3}\n")
+    with pytest.raises(ValueError, match=r"tokens\.txt, line 2: token id 4294967299 is outside"):
+        token_rows(read_token_files(tmp_path / "tokens.txt"))
+
+
+def test_empty_files_and_archives_are_no_arrays(tmp_path: Path) -> None:
+    np.savez(tmp_path / "archive.npz", a=np.zeros((2, 2), int))
+    (tmp_path / "archive.npz").rename(tmp_path / "archive.npy")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    for name in ("archive", "empty"):
+        with pytest.raises(ValueError, match=rf"{name}\.npy: no readable \.npy array"):
+            BigramCounts.from_files(tmp_path / f"{name}.npy", V)
+
+
+def test_queries_are_whole_numbers_of_any_width() -> None:
+    counts = BigramCounts.from_sequences([[0, 1, 1, 2]], V)
+    query = torch.tensor([[1, 2, 0]])
+    for dtype in (torch.uint8, torch.uint16, torch.int32):
+        assert torch.equal(counts.token_surprisal(query.to(dtype)), counts.token_surprisal(query))
+        assert torch.equal(counts.next_token_probs(query.to(dtype)), counts.next_token_probs(query))
+    for wrong in (query.bool(), query.float(), query[0]):
+        with pytest.raises(ValueError, match="whole numbers"):
+            counts.next_token_probs(wrong)
+
+
+def test_a_vocabulary_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(ValueError, match="vocab_size must be below 2147483647"):
+        BigramCounts.from_sequences([[0, 1]], 2**31)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_a_vocabulary_of_262144_and_one_of_a_single_token_are_counted_in_every_order(order: int) -> None:
+    """(V + 1)^4 is beyond 63 bits: such n-grams take several words."""
+    size = 262_144
+    data = torch.randint(size - 3, size, (6, 20), generator=torch.Generator().manual_seed(order))
+    large = BigramCounts.from_sequences(data, size, order)
+    small = BigramCounts.from_sequences(data - (size - 3), 3, order)
+    assert torch.equal(large.token_surprisal(data), small.token_surprisal(data - (size - 3)))
+    single = BigramCounts.from_sequences([[0] * 9], 1, order)
+    assert single.token_surprisal(torch.zeros(1, 9, dtype=torch.long)).abs().max() == 0
+
+
+def test_a_short_line_in_the_middle_of_a_later_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("0 1 2\n3\n")
+    (tmp_path / "b.txt").write_text("0 1 2\n4\n3 4 5\n")
+    with pytest.raises(ValueError, match=r"b\.txt, line 2: all lines must have 3 tokens"):
+        token_rows(read_token_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
+    (tmp_path / "b.txt").write_text("0 1 2\n3 4 5\n4\n")
+    rows = token_rows(read_token_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
+    assert rows.tolist() == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
+    (tmp_path / "b.txt").write_text("0 1 2\n3 4 5 6\n")
+    with pytest.raises(ValueError, match=r"b\.txt, line 2: all lines must have 3 tokens"):
+        token_rows(read_token_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
+
+
+@pytest.mark.parametrize("chunk", [4, 1 << 22])
+def test_a_limit_leaves_later_lines_unread(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_files, "_CHUNK", chunk)
+    (tmp_path / "a.txt").write_text("0 1\n\n2 3\n4 5\n6 7 8\n")
+    for limit in (1, 2, 3):
+        rows = token_rows(read_token_files(tmp_path / "a.txt"), limit)
+        assert rows.tolist() == [[0, 1], [2, 3], [4, 5]][:limit]
+
+
+def saved_with(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, Any]], None]) -> Path:
+    """A file of counts in which something was changed."""
+    BigramCounts.from_sequences([[0, 1, 2, 1]], V).save(path)
+    with safe_open(path, "pt") as file:
+        tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 - it is no dict
+        header = json.loads(file.metadata()["ngrams"])
+    change(tensors, header)
+    save_file(tensors, path, {"ngrams": json.dumps(header)})
+    return path
+
+
+def cut(tensors: dict[str, torch.Tensor], name: str) -> None:
+    tensors[name] = tensors[name][:-1]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors, header: tensors.pop("2/level0"), "'level0' is missing"),
+        (lambda tensors, header: cut(tensors, "2/counts"), "2/counts must hold 4 numbers, got 3"),
+        (lambda tensors, header: cut(tensors, "2/indptr"), "2/indptr must hold 5 numbers, got 4"),
+        (lambda tensors, header: tensors["1/indptr"].add_(1), "1/indptr must end with 3"),
+        (lambda tensors, header: tensors.update({"1/indices": torch.ones(3)}), "1/indices must be torch.int32"),
+        (lambda tensors, header: header.update(order="2"), "order must be a whole number"),
+        (lambda tensors, header: header.pop("vocab_size"), "'vocab_size' is missing"),
+    ],
+)
+def test_counts_whose_arrays_do_not_belong_together_are_refused(
+    change: Callable[[dict[str, torch.Tensor], dict[str, Any]], None], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=rf"counts\.safetensors: damaged: {words}"):
+        BigramCounts.load(saved_with(tmp_path / "counts.safetensors", change))
+
+
+def test_counts_with_unreadable_metadata_are_named(tmp_path: Path) -> None:
+    save_file({"x": torch.ones(1)}, tmp_path / "counts.safetensors", {"ngrams": "{"})
+    with pytest.raises(ValueError, match=r"counts\.safetensors: truncated or damaged"):
+        BigramCounts.load(tmp_path / "counts.safetensors")

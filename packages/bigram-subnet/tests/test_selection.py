@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 from transformers import AutoModelForCausalLM, GPT2Config, MixtralConfig, PreTrainedModel
 
-from bigram_subnet import maskable_weights
+from bigram_subnet import ContinuousSparsifier, SubnetworkMask, apply_mask, maskable_weights
 
 GROUPED = ("llama", "qwen2", "qwen3", "mistral", "olmo", "olmo2", "gemma", "gemma2")
 MakeModel = Callable[..., PreTrainedModel]
@@ -80,3 +81,45 @@ def test_quantised_weights_are_refused(make_model: MakeModel) -> None:
 def test_a_model_of_one_block_is_found_too() -> None:
     config = GPT2Config(vocab_size=5, n_positions=4, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     assert len(maskable_weights(AutoModelForCausalLM.from_config(config))) == 4
+
+
+def test_a_model_whose_weights_are_not_loaded_is_refused_where_they_are_needed() -> None:
+    config = GPT2Config(vocab_size=5, n_positions=4, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    mask = SubnetworkMask.full(model)  # needs no values
+    for call in (lambda: apply_mask(model, mask), lambda: ContinuousSparsifier(model)):
+        with pytest.raises(ValueError, match=r"not in memory .*transformer\.h\.0\.attn\.c_attn\.weight"):
+            call()
+
+
+def test_pruned_parametrised_and_eight_bit_weights_are_refused_by_name(make_model: MakeModel) -> None:
+    def pruned(layer: nn.Module) -> None:
+        prune.random_unstructured(layer, "weight", amount=0.5)
+
+    def parametrised(layer: nn.Module) -> None:
+        parametrizations.weight_norm(layer)
+
+    def eight_bit(layer: nn.Module) -> None:
+        layer.weight = nn.Parameter(layer.weight.detach().to(torch.float8_e4m3fn), requires_grad=False)
+
+    for change, words in (
+        (pruned, "no parameter of its own"),
+        (parametrised, "no parameter of its own"),
+        (eight_bit, "torch.float8_e4m3fn"),
+    ):
+        model = make_model("llama")
+        for name in ("up_proj", "down_proj"):
+            change(model.get_submodule(f"model.layers.1.mlp.{name}"))
+        with pytest.raises(ValueError) as caught:
+            maskable_weights(model)
+        for name in ("up_proj", "down_proj"):
+            assert f"model.layers.1.mlp.{name}.weight is {words}" in str(caught.value)
+
+
+def test_a_wrapper_of_torch_compile_is_refused_and_compiling_in_place_is_not(make_model: MakeModel) -> None:
+    model = make_model("gpt2")
+    with pytest.raises(ValueError, match=r"torch\.compile, which renames its weights"):
+        maskable_weights(torch.compile(model))  # type: ignore[arg-type]
+    model.compile()
+    assert list(maskable_weights(model)) == list(maskable_weights(make_model("gpt2")))

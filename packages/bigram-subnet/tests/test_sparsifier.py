@@ -174,3 +174,9 @@ def test_a_tied_head_is_unchanged_by_soft_masks(family: str, ids: Tensor, make_m
     ContinuousSparsifier(model)(ids).logits.sum().backward()
     assert torch.equal(model.get_output_embeddings().weight, before)
     assert model.get_output_embeddings().weight.grad is None
+
+
+@pytest.mark.parametrize("init", [math.nan, math.inf])
+def test_a_start_that_is_not_finite_is_refused(init: float, make_model: MakeModel) -> None:
+    with pytest.raises(ValueError, match="init must be finite"):
+        ContinuousSparsifier(make_model("gpt2"), init=init)

@@ -28,7 +28,9 @@ from bigram_subnet import (
     surprisal_correlation,
     train_subnetwork,
 )
-from bigram_subnet.training.subnetwork import run_attempts
+from bigram_subnet.train import train
+from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.subnetwork import newest_checkpoint, run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 
 MakeModel = Callable[..., PreTrainedModel]
@@ -298,3 +300,141 @@ def test_a_checkpoint_of_another_model_is_refused(
     run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
     with pytest.raises(ValueError, match=r"unknown: transformer\.h.*missing|missing.*unknown"):
         run_attempts(make_model("gpt_neox"), target, data, FEW, tmp_path, resume=True, **save)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_a_run_towards_its_own_predictions_resumes_exactly_and_may_be_made_longer(
+    accumulation: int, make_model: MakeModel, data: Tensor, tmp_path: Path
+) -> None:
+    settings = {**vars(FEW), "grad_accumulation": accumulation}
+    short, long = (SparsifyConfig(**{**settings, "max_steps": steps * accumulation}) for steps in (3, 7))
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 1}
+    model = make_model("gpt_neox")
+    whole, whole_log = run_attempts(model, SelfTarget(model), data, long, tmp_path / "whole")
+    run_attempts(model, SelfTarget(model), data, short, tmp_path / "cut", **save)
+    resumed, log = run_attempts(model, SelfTarget(model), data, long, tmp_path / "cut", resume=True, **save)
+    assert resumed == whole
+    assert (log.xent_loss_per_step, log.temperature) == (whole_log.xent_loss_per_step, whole_log.temperature)
+
+
+def test_a_run_is_not_resumed_with_other_settings_data_target_or_dtype(
+    make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
+) -> None:
+    """The optimiser would go on with its old rate, the schedule with the new factor."""
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
+    run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
+    changes: dict[str, Any] = {
+        "l0_lambda": 5.0, "learning_rate": 0.01, "temperature_factor": 1.1, "batch_size": 8, "weight_decay": 0.0,
+        "seed": 3,
+    }  # fmt: skip
+    before = sorted(tmp_path.rglob("*"))
+    for name, value in changes.items():
+        config = SparsifyConfig(**{**vars(FEW), name: value})
+        with pytest.raises(ValueError, match=f"{name} was {getattr(FEW, name)}, is {value}"):
+            run_attempts(make_model("gpt2"), target, data, config, tmp_path, resume=True, **save)
+    other = data.clone()
+    other[3, 2] = (other[3, 2] + 1) % V
+    with pytest.raises(ValueError, match="data was '16 rows, SHA-256"):
+        run_attempts(make_model("gpt2"), target, other, FEW, tmp_path, resume=True, **save)
+    model = make_model("gpt2")
+    with pytest.raises(ValueError, match=r"target was 'NgramTarget\(.*', is 'SelfTarget\(\)'"):
+        run_attempts(model, SelfTarget(model), data, FEW, tmp_path, resume=True, **save)
+    with pytest.raises(ValueError, match=r"dtype was 'torch\.float32', is 'torch\.bfloat16'"):
+        run_attempts(model.to(torch.bfloat16), target, data, FEW, tmp_path, resume=True, **save)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_ids_that_the_counts_do_not_know_are_refused_before_the_first_step(make_model: MakeModel, data: Tensor) -> None:
+    asked: list[Tensor] = []
+
+    class Asked(NgramTarget):
+        def __call__(self, input_ids: Tensor) -> Tensor:
+            asked.append(input_ids)
+            return super().__call__(input_ids)
+
+    target = Asked(BigramCounts.from_sequences([[0, 1, 2]], 3))
+    with pytest.raises(ValueError, match="outside of the counts' vocabulary, 0 to 2"):
+        train_subnetwork(make_model("gpt2"), target, data, FEW)
+    assert not asked
+
+
+def test_a_log_with_a_correlation_that_is_no_number_can_be_written(
+    make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
+) -> None:
+    _, log = train_subnetwork(make_model("gpt2"), target, data, FEW)
+    log.ngram_corr_dropinf = math.nan
+    log.save(tmp_path / "log.json")
+    assert TrainLog.load(tmp_path / "log.json").ngram_corr_dropinf is None
+
+
+def train_files(model_folder: Path, folder: Path, **more: Any) -> TrainArguments:
+    """Arguments of a short run with evaluation; the files that it needs are written."""
+    rows = torch.randint(0, 300, (9, 12), generator=torch.Generator().manual_seed(0)).tolist()
+    (folder / "tokens.txt").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
+    BigramCounts.from_sequences(rows, 300).save(folder / "counts.safetensors")
+    tokens = [str(folder / "tokens.txt")]
+    settings: dict[str, Any] = {
+        "tokens": tokens, "eval_tokens": tokens, "counts": str(folder / "counts.safetensors"), "device": "cpu",
+        "batch_size": 3, "max_steps": 2, "learning_rate": 0.05, "attempts": 1,
+    }  # fmt: skip
+    return TrainArguments(model=str(model_folder), output=str(folder / "out"), **(settings | more))
+
+
+def test_the_card_tells_the_target_also_where_counts_are_for_evaluation_only(
+    model_folder: Path, tmp_path: Path
+) -> None:
+    train(train_files(model_folder, tmp_path, target="self"))
+    assert "towards its own predictions" in " ".join((tmp_path / "out" / "README.md").read_text().split())
+
+
+def test_a_finished_mask_is_not_taken_for_one_of_other_settings(model_folder: Path, tmp_path: Path) -> None:
+    train(train_files(model_folder, tmp_path))
+    assert train(train_files(model_folder, tmp_path, resume=True))["masks"][0]["train_steps"] == 2
+    for change, words in (
+        ({"learning_rate": 0.01}, r"learning_rate was 0\.05, is 0\.01"),
+        ({"max_steps": 3}, "max_steps was 2, is 3"),
+        ({"seed": 4}, "seed was 0, is 4"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            train(train_files(model_folder, tmp_path, resume=True, l0_lambda=[1.0, 10.0], **change))
+    assert not (tmp_path / "out" / "lambda1").exists()
+
+
+def test_held_out_ids_that_cannot_be_evaluated_are_refused_before_training(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "held.txt").write_text("1 2 303\n")
+    with pytest.raises(ValueError, match="token id 303 is outside of the counts'"):
+        train(train_files(model_folder, tmp_path, eval_tokens=[str(tmp_path / "held.txt")]))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_mask_is_kept_when_its_evaluation_has_no_number(model_folder: Path, tmp_path: Path) -> None:
+    """Two held-out tokens that the counts know from nowhere: no finite surprisal is left to compare."""
+    (tmp_path / "held.txt").write_text("1 2 3\n")
+    counts = [[each, 4] for each in range(300)]
+    arguments = train_files(model_folder, tmp_path, eval_tokens=[str(tmp_path / "held.txt")])
+    BigramCounts.from_sequences(counts, 300).save(tmp_path / "counts.safetensors")
+    (tmp_path / "tokens.txt").write_text("5 4 5 4\n" * 3)
+    with pytest.raises(ValueError, match="at least two tokens with a finite target surprisal"):
+        train(arguments)
+    assert SubnetworkMask.load(tmp_path / "out" / "lambda10").total > 0
+
+
+@pytest.mark.parametrize("left", ["", '{"epoch": 0.5, "glo', None])
+def test_a_checkpoint_whose_writer_was_killed_is_passed_over(
+    left: str | None, make_model: MakeModel, data: Tensor, target: NgramTarget, tmp_path: Path
+) -> None:
+    save: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2}
+    whole, _ = run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, **save)
+    state = tmp_path / "attempt-0" / "checkpoint-6" / "trainer_state.json"
+    state.unlink() if left is None else state.write_text(left)
+    attempt, newest = newest_checkpoint(tmp_path)
+    assert newest is not None
+    assert (attempt, newest.name) == (0, "checkpoint-4")
+    assert run_attempts(make_model("gpt2"), target, data, FEW, tmp_path, resume=True, **save)[0] == whole
+
+
+def test_a_data_set_with_ids_that_the_counts_do_not_know_names_them(make_model: MakeModel) -> None:
+    rows = [[1, 2, 0]] * 3 + [[1, 77, 0]]
+    target = NgramTarget(BigramCounts.from_sequences([[0, 1, 2]], 3))
+    with pytest.raises(ValueError, match="token id 77 is outside of the counts'"):
+        train_subnetwork(make_model("gpt2"), target, rows, FEW)

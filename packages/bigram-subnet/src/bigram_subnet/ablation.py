@@ -11,6 +11,7 @@ from torch import Tensor
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.masking import masked
 from bigram_subnet.surprisal import surprisal
+from bigram_subnet.token_ids import id_range, whole_numbers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,17 +44,23 @@ def logit_batches(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8
 
 def check_ids(model: PreTrainedModel, input_ids: Tensor) -> None:
     """ValueError unless the ids are (sequences, length) whole numbers of the model's vocabulary."""
-    if input_ids.ndim != 2 or input_ids.is_floating_point() or not input_ids.numel():
-        shape = f"{input_ids.dtype} {tuple(input_ids.shape)}"
-        raise ValueError(f"input_ids must be whole numbers (sequences, length), got {shape}")
+    ids = whole_numbers(input_ids)
+    if not ids.numel():
+        raise ValueError(f"input_ids must hold at least one token, got {tuple(ids.shape)}")
     vocabulary = model.get_input_embeddings().num_embeddings
-    low, high = int(input_ids.min()), int(input_ids.max())
+    low, high = id_range(ids)
     if low < 0 or high >= vocabulary:
         raise ValueError(f"input_ids must lie in the model's vocabulary, 0 to {vocabulary - 1}, got {low} to {high}")
 
 
 def model_surprisal(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8) -> Tensor:
-    """Surprisal of the tokens 1, ..., S - 1 under a model, (sequences, length - 1) bits, float32 on the CPU."""
+    """Surprisal of the tokens 1, ..., S - 1 under a model, (sequences, length - 1) bits, float32 on the CPU.
+
+    Raises:
+        ValueError: as :func:`logit_batches`, or sequences of one token, which predict none.
+    """
+    if input_ids.ndim == 2 and input_ids.shape[1] < 2:
+        raise ValueError(f"a loss needs sequences of at least two tokens, got {tuple(input_ids.shape)}")
     batches = logit_batches(model, input_ids, batch_size)
     return torch.cat([surprisal(logits, ids).float().cpu() for ids, logits in batches])
 

@@ -18,6 +18,7 @@ from bigram_subnet.layout import (
     check_layout,
     head_count,
     head_rows,
+    key_value_head_count,
     place_of,
     places_of_layer,
     split_fused,
@@ -70,19 +71,28 @@ def set_attention_head(
         head_rows(weights["o"].T, head, heads).fill_(keep)
     else:
         shared_norm = getattr(config, "model_type", None) in _NORMED_OVER_HEADS
-        _set_separate(weights, head, heads, keep, layer, shared_norm)
+        _check_groups(weights, heads, key_value_head_count(config), layer)
+        _set_separate(weights, head, heads, keep, shared_norm)
 
 
-def _set_separate(
-    weights: Mapping[Any, Tensor], head: int, heads: int, keep: bool, layer: int, shared_norm: bool
-) -> None:
+def _check_groups(weights: Mapping[Any, Tensor], heads: int, key_value_heads: int | None, layer: int) -> None:
+    """ValueError unless queries and keys are heads of one size, and the key heads those that the config tells."""
     absent = [role for role in ("q", "k", "v", "o") if role not in weights]
     if absent:
         raise ValueError(f"block {layer} of the mask has no {', '.join(absent)}")
+    queries, keys = weights["q"].shape[0], weights["k"].shape[0]
+    groups = keys * heads // queries if queries else 0
+    uneven = queries % heads or groups < 1 or groups * queries != keys * heads or heads % groups
+    if uneven or key_value_heads not in (None, groups):
+        told = "" if key_value_heads is None else f", of which the config tells {key_value_heads}"
+        raise ValueError(
+            f"block {layer}: {heads} query heads ({queries} rows) do not share the key heads ({keys} rows{told}) evenly"
+        )
+
+
+def _set_separate(weights: Mapping[Any, Tensor], head: int, heads: int, keep: bool, shared_norm: bool) -> None:
     outputs, size = weights["o"].T, weights["q"].shape[0] // heads
     groups = weights["k"].shape[0] // size
-    if groups < 1 or heads % groups:
-        raise ValueError(f"block {layer}: {heads} query heads do not share {weights['k'].shape[0]} key rows evenly")
     touched = {"q", "k", "v"} if keep or not shared_norm else {"v"}
     if "q" in touched:
         head_rows(weights["q"], head, heads).fill_(keep)

@@ -90,13 +90,33 @@ def place_of(name: str) -> WeightPlace:
     return WeightPlace(name, int(found[1]), found[2])
 
 
-def places_of_layer(names: Iterable[str], layer: int) -> dict[Role, WeightPlace]:
+def known_places(masks: Mapping[str, Tensor]) -> list[WeightPlace]:
+    """The places of all weights, in families whose layout is known.
+
+    StarCoder 2 and GPTBigCode name their modules as GPT-2 does, but store them (out, in), the latter with shared keys
+    and values: read as GPT-2's, their masks would be edited across units.
+
+    Raises:
+        ValueError: a module of no known family, or GPT-2's names over weights that are not stored as GPT-2's.
+    """
+    places = [place_of(name) for name in masks]
+    separate = {place.layer for place in places if not place.transposed}
+    for place in places:
+        shape = tuple(masks[place.name].shape)
+        if place.transposed and place.layer in separate:
+            raise ValueError(f"{place.name}: no known layout where this module of GPT-2 stands beside others' modules")
+        if place.role == "qkv_blocks" and (len(shape) != 2 or shape[1] != 3 * shape[0]):
+            raise ValueError(f"{place.name}: GPT-2's layout is (d, 3 d), got {shape}, which has no known layout")
+    return places
+
+
+def places_of_layer(masks: Mapping[str, Tensor], layer: int) -> dict[Role, WeightPlace]:
     """The weights of block ``layer`` by role.
 
     Raises:
-        ValueError: no such block (the known ones are said), or a module of no known family.
+        ValueError: no such block (the known ones are said), or as :func:`known_places`.
     """
-    places = [place_of(name) for name in names]
+    places = known_places(masks)
     layers = sorted({place.layer for place in places})
     if layer not in layers or isinstance(layer, bool):
         raise ValueError(f"layer must be one of the mask's blocks {layers[:1]} to {layers[-1:]}, got {layer!r}")
@@ -115,8 +135,17 @@ def head_count(config: Any, fused: str) -> int:
     """
     if config is None:
         raise ValueError(f"{fused} needs the number of heads: pass config, the model's transformers config")
-    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-    return int(text.num_attention_heads)
+    return int(_text_config(config).num_attention_heads)
+
+
+def key_value_head_count(config: Any) -> int | None:
+    """The number of key and value heads, where a transformers config tells one."""
+    count = getattr(_text_config(config), "num_key_value_heads", None)
+    return count if isinstance(count, int) else None
+
+
+def _text_config(config: Any) -> Any:
+    return config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
 
 
 def check_layout(layout: str) -> None:
@@ -131,7 +160,14 @@ def split_fused(weight: Tensor, heads: int | None) -> tuple[Tensor, Tensor, Tens
     Args:
         weight: (3 * heads * head_size, in).
         heads: their number if the rows are ordered head by head; None: three blocks, which come back as one head.
+
+    Raises:
+        ValueError: rows that do not divide.
     """
+    if weight.shape[0] % (3 * (heads or 1)):
+        raise ValueError(
+            f"{weight.shape[0]} rows of a fused projection do not divide into q, k, v of {heads or 1} heads"
+        )
     if heads is None:
         q, k, v = weight.unflatten(0, (3, -1)).unbind(0)
         return q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
@@ -151,13 +187,13 @@ def split_layers(masks: Mapping[str, Tensor], layout: Layout, config: Any = None
         Tensors by ``"<layer>.<part>"``, with parts q, k, v, o, mlp_in, mlp_gate, mlp_out.
 
     Raises:
-        ValueError: an unknown layout, a module of no known family, or a missing config.
+        ValueError: an unknown layout, a missing config, or as :func:`known_places`.
     """
     check_layout(layout)
     parts: dict[str, Tensor] = {}
-    for name, mask in masks.items():
-        place = place_of(name)
-        role, oriented = place.role, place.oriented(mask)
+    for place in known_places(masks):
+        name = place.name
+        role, oriented = place.role, place.oriented(masks[name])
         if role in ("qkv_blocks", "qkv_heads"):
             by_head = role == "qkv_heads" and layout == "per_head"
             heads = head_count(config, f"the fused weight {name} (layout per_head)") if by_head else None
@@ -181,9 +217,14 @@ def head_rows(weight: Tensor, head: int, heads: int) -> Tensor:
     return rows
 
 
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number, of Python or numpy, and not a truth value."""
+    return hasattr(value, "__index__") and not isinstance(value, (bool, Tensor))
+
+
 def check_head(head: int, heads: int) -> None:
     """ValueError unless the head exists."""
-    if isinstance(head, bool) or not 0 <= head < heads:
+    if not is_whole(head) or not 0 <= head < heads:
         raise ValueError(f"head must be between 0 and {heads - 1}, got {head!r}")
 
 
@@ -193,8 +234,9 @@ def unit_index(units: int | Iterable[int], size: int) -> Tensor:
     Raises:
         ValueError: an index outside of the MLP, or not a whole number.
     """
-    chosen = [units] if isinstance(units, int) else list(units)
-    wrong = [unit for unit in chosen if isinstance(unit, bool) or not 0 <= int(unit) < size or int(unit) != unit]
+    given: Any = units.tolist() if isinstance(units, Tensor) else units
+    chosen = list(given) if isinstance(given, Iterable) else [given]
+    wrong = [unit for unit in chosen if not is_whole(unit) or not 0 <= int(unit) < size]
     if wrong:
         raise ValueError(f"units must be between 0 and {size - 1}, got {wrong[0]!r}")
     return torch.tensor([int(unit) for unit in chosen], dtype=torch.long)

@@ -104,8 +104,8 @@ class SubnetworkMask(Mapping[str, Tensor]):
 
     @property
     def proportion_kept(self) -> float:
-        """``kept / total``."""
-        return self.kept / self.total
+        """``kept / total``; 0 for weights without entries."""
+        return self.kept / max(self.total, 1)
 
     def summary(self) -> dict[str, Any]:
         """Counts of the whole mask and of every weight, ready for JSON.

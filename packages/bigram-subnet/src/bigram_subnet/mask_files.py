@@ -86,10 +86,10 @@ def load(path: str | Path, model: PreTrainedModel | None = None) -> SubnetworkMa
     else:
         masks, base_model = read_pickle(file)
         config = None
-    mask = SubnetworkMask(masks, base_model, config)
-    if model is None:
-        return mask
     try:
+        mask = SubnetworkMask(masks, base_model, config)
+        if model is None:
+            return mask
         names = fitting_weights(model, mask)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
@@ -199,6 +199,8 @@ def _unpacked(file: Any, shapes: dict[str, list[int]]) -> tuple[dict[str, Tensor
     for name, shape in shapes.items():
         packed = file.get_tensor(name)
         try:
+            if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 2**31 for size in shape):
+                raise ValueError(f"{shape!r} is no shape")
             masks[name] = unpack(packed, tuple(shape))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
@@ -213,5 +215,5 @@ def _config(data: Any) -> Any:
     values = dict(data)
     try:
         return AutoConfig.for_model(values.pop("model_type"), **values)
-    except ValueError:
+    except (ValueError, TypeError):
         return None

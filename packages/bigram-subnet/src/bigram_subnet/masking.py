@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from bigram_subnet.selection import maskable_weights
+from bigram_subnet.selection import loaded_weights, maskable_weights
 from nips_common.artifacts import check_tensors
 
 if TYPE_CHECKING:
@@ -21,11 +21,18 @@ def fitting_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[
     """The model's maskable weights, if the mask is one for them.
 
     Raises:
-        ValueError: it is not; all unknown, missing and mis-shaped names are in the one message.
+        ValueError: it is not (all unknown, missing and mis-shaped names are in the one message), it holds something
+            else than bool tensors, or the model's weights are not in memory.
     """
-    weights = maskable_weights(model)
+    weights = loaded_weights(model)
     shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
     check_tensors(mask, shapes, f"the mask does not fit {model.name_or_path or type(model).__name__}")
+    no_masks = [name for name, value in mask.items() if getattr(value, "dtype", None) is not torch.bool]
+    if no_masks:
+        raise ValueError(
+            f"a mask must hold bool tensors, got {getattr(mask[no_masks[0]], 'dtype', type(mask[no_masks[0]]))} "
+            f"for {', '.join(no_masks)}"
+        )
     return weights
 
 
@@ -43,7 +50,7 @@ def apply_mask(model: PreTrainedModel, mask: Mapping[str, Tensor], inplace: bool
     Raises:
         ValueError: a mask that does not fit; all unknown, missing and mis-shaped names are in the one message.
     """
-    fitting_weights(model, mask)
+    fitting_weights(model, mask)  # before the copy
     masked_model = model if inplace else copy.deepcopy(model)
     _zero(maskable_weights(masked_model), mask)
     return masked_model
@@ -54,6 +61,17 @@ def _zero(weights: Mapping[str, nn.Parameter], mask: Mapping[str, Tensor]) -> No
         for name, weight in weights.items():
             # masked_fill and not a product: a weight that is infinite or NaN is dropped too
             weight.masked_fill_(~mask[name].to(weight.device), 0)
+
+
+@torch.no_grad()
+def masked_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Masked copies of the model's weights by name, for `torch.func.functional_call`; the model stays as it is.
+
+    Raises:
+        ValueError: as :func:`apply_mask`.
+    """
+    weights = fitting_weights(model, mask)
+    return {name: weight.masked_fill(~mask[name].to(weight.device), 0) for name, weight in weights.items()}
 
 
 @contextmanager

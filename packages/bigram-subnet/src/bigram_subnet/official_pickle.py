@@ -1,12 +1,8 @@
-"""Published masks, which are pickles: read with an unpickler that knows arrays of booleans and refuses all else.
-
-A pickle may call anything when it is read. Here only the constructors that numpy's own arrays need are found; any other
-global ends the reading before it runs. numpy 1 wrote them under other module names than numpy 2, both are understood.
-"""
+"""Published masks, which are pickles: a dict of numpy bool arrays by parameter name, and the base model's name."""
 
 from __future__ import annotations
 
-import pickle  # noqa: TID251 - the published format; no global is found but numpy's array constructors
+import pickle  # noqa: TID251 - the published format; it is read by `restricted_pickle` alone
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bigram_subnet.restricted_pickle import read_arrays
 from nips_common.artifacts import atomic_file
 
 BASE_KEY = "orig_model_name"
 _PROTOCOL = 5
-_CORE: Any = vars(np)["_core"]  # where numpy 2 keeps what its pickles name
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy.dtypes", "BoolDType"): np.dtypes.BoolDType,
-    ("builtins", "bytearray"): bytearray,
-}
-for _module in ("numpy.core", "numpy._core"):
-    _ALLOWED[_module + ".numeric", "_frombuffer"] = _CORE.numeric._frombuffer
-    _ALLOWED[_module + ".multiarray", "_reconstruct"] = _CORE.multiarray._reconstruct
-    _ALLOWED[_module + ".multiarray", "scalar"] = _CORE.multiarray.scalar
-
-
-class RefusedPickleError(pickle.UnpicklingError, ValueError):
-    """A pickle that is damaged, or asks for more than arrays; a ValueError too, as other bad files raise."""
-
-
-def _encode(text: object, encoding: object = "latin1") -> bytes:
-    """What old protocols call to write bytes; the real `codecs.encode` would find any registered codec."""
-    if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise RefusedPickleError(f"_codecs.encode of {type(text).__name__} to {encoding!r} is not allowed")
-    return text.encode("latin1")
-
-
-_ALLOWED["_codecs", "encode"] = _encode
-
-
-class MaskUnpickler(pickle.Unpickler):
-    """An unpickler that finds numpy's array constructors and nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """The allowed object of that name.
-
-        Raises:
-            RefusedPickleError: any other name; nothing has been run.
-        """
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise RefusedPickleError(
-                f"the file asks for {module}.{name}, which a mask of numpy bool arrays never needs; "
-                "it may run code and is refused"
-            ) from None
 
 
 def read_pickle(path: str | Path) -> tuple[dict[str, Tensor], str | None]:
@@ -77,23 +31,26 @@ def read_pickle(path: str | Path) -> tuple[dict[str, Tensor], str | None]:
         FileNotFoundError: there is no such file.
         ValueError: no mask in it, or entries that are not masks; all are named.
     """
-    with Path(path).open("rb") as file:
-        try:
-            data = MaskUnpickler(file).load()
-        except pickle.UnpicklingError as error:
-            raise RefusedPickleError(f"{path}: {error}") from None
-        except (EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError) as error:
-            raise RefusedPickleError(f"{path}: damaged, or no pickle ({error})") from None
+    data = read_arrays(path)
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected a dict of masks by parameter name, got {type(data).__name__}")
     base = data.pop(BASE_KEY, None)
+    held, declared = (
+        Path(path).stat().st_size,
+        sum(each.nbytes for each in data.values() if isinstance(each, np.ndarray)),
+    )
+    if declared > held:
+        raise ValueError(f"{path}: its arrays share their data: they take {declared} bytes, the file {held}")
     problems, masks = [], {}
     for name, array in data.items():
         problem = _problem(array) if isinstance(name, str) else "a key that is no text"
+        if not problem and _stripped(name) in masks:
+            problem = f"a second mask of {_stripped(name)}"
         if problem:
             problems.append(f"{name!r}: {problem}")
         else:
-            masks[_stripped(name)] = torch.from_numpy(np.asarray(array).astype(bool, copy=False))
+            # A copy: arrays may be read-only, or hold the same data twice, and masks are edited in place.
+            masks[_stripped(name)] = torch.from_numpy(np.array(array, dtype=bool, order="C"))
     if base is not None and not isinstance(base, str):
         problems.append(f"{BASE_KEY!r}: expected text, got {type(base).__name__}")
     if problems:

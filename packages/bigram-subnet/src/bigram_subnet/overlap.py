@@ -83,7 +83,7 @@ def mask_overlap(
     """
     if null not in get_args(Null):
         raise ValueError(f"null must be one of {', '.join(get_args(Null))}, got {null!r}")
-    if not isinstance(draws, int) or draws < 1:
+    if not isinstance(draws, int) or isinstance(draws, bool) or draws < 1:
         raise ValueError(f"draws must be a whole number of at least 1, got {draws!r}")
     check_same_weights(a, b)
     config = next((each for each in (config, a.config, b.config) if each is not None), None)
@@ -98,13 +98,13 @@ def mask_overlap(
     total, kept_a, kept_b = a.total, a.kept, b.kept
     at_least = int((sampled >= both - 0.5).sum())  # whole numbers, summed as floats
     return OverlapResult(
-        overlap=both / total,
-        expected=expected / total,
+        overlap=both / max(total, 1),
+        expected=expected / max(total, 1),
         contained=both / kept_a if kept_a else float("nan"),
         p_value=(at_least + 1) / (draws + 1),
         ratio=both / expected if expected else float("nan"),
-        null_mean=float(sampled.mean()) / total,
-        null_std=float(sampled.std()) / total,
+        null_mean=float(sampled.mean()) / max(total, 1),
+        null_std=float(sampled.std()) / max(total, 1),
         kept_a=kept_a,
         kept_b=kept_b,
         total=total,
@@ -116,8 +116,8 @@ def mask_overlap(
 def _expected(a: Tensor, b: Tensor, null: Null) -> float:
     """Expected entries in both: |A||B| / size, or the sum over columns of a_j b_j / rows."""
     if null == "uniform":
-        return count(a) * count(b) / a.numel()
-    return float(a.sum(0).double() @ b.sum(0).double()) / a.shape[0]
+        return count(a) * count(b) / max(a.numel(), 1)
+    return float(a.sum(0).double() @ b.sum(0).double()) / max(a.shape[0], 1)
 
 
 def _draw(a: Tensor, b: Tensor, null: Null, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:

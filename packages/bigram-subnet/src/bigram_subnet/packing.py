@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,7 +29,7 @@ def unpack(packed: Tensor, shape: tuple[int, ...]) -> Tensor:
     Raises:
         ValueError: a length that does not belong to the shape.
     """
-    size = int(np.prod(shape, dtype=np.int64))
+    size = math.prod(shape)
     if packed.dtype != torch.uint8 or packed.shape != (-(-size // 8),):
         raise ValueError(f"{tuple(packed.shape)} {packed.dtype} does not hold {size} packed entries")
     bits = np.unpackbits(packed.numpy(), count=size)

@@ -6,6 +6,7 @@ first block. transformers returns the last hidden state behind the final norm, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,10 +63,10 @@ def residual_states(model: PreTrainedModel, input_ids: Tensor, batch_size: int =
     seen: list[Tensor] = []
 
     def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen.append(_hidden(args[0] if args else kwargs["hidden_states"]))
+        seen.append(_hidden(args[0] if args else kwargs["hidden_states"], model.device))
 
     def after(module: Any, args: Any, output: Any) -> None:
-        seen.append(_hidden(output))
+        seen.append(_hidden(output, model.device))
 
     training, dropped = model.training, 0
     model.eval()
@@ -86,9 +87,9 @@ def residual_states(model: PreTrainedModel, input_ids: Tensor, batch_size: int =
         raise ValueError(f"{dropped} of {input_ids.numel()} positions are not finite, at most 1 % may be")
 
 
-def _hidden(output: Any) -> Tensor:
-    state: Tensor = output[0] if isinstance(output, tuple) else output
-    return state.detach().flatten(0, 1).float()
+def _hidden(output: Any, device: torch.device) -> Tensor:
+    state: Tensor = output[0] if isinstance(output, (tuple, list)) else output
+    return state.detach().flatten(0, 1).to(device, torch.float32)
 
 
 class RidgeSums:
@@ -99,8 +100,8 @@ class RidgeSums:
     """
 
     def __init__(self, alpha: float = 1.0) -> None:
-        if not alpha >= 0:
-            raise ValueError(f"alpha must be at least 0, got {alpha!r}")
+        if not 0 <= alpha < math.inf:
+            raise ValueError(f"alpha must be finite and at least 0, got {alpha!r}")
         self.alpha = alpha
         self._count = 0
         self._sums: tuple[Tensor, ...] | None = None
@@ -215,10 +216,12 @@ def covariance_similarity(x: Tensor, y: Tensor) -> float:
         sum(Cx * Cy) / (|Cx| |Cy|), in [-1, 1]; NaN where nothing varies beside the top direction.
 
     Raises:
-        ValueError: shapes that do not belong together, or fewer than two samples.
+        ValueError: shapes that do not belong together, fewer than two samples, or states that are not finite.
     """
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or min(len(x), len(y)) < 2:
         raise ValueError(f"expected (samples, d) of one d and two samples, got {tuple(x.shape)} and {tuple(y.shape)}")
+    if not bool(x.isfinite().all()) or not bool(y.isfinite().all()):
+        raise ValueError("the states must be finite")
     a, b = (_without_top_direction(states) for states in (x, y))
     scale = float(a.norm() * b.norm())
     return max(-1.0, min(1.0, float((a * b).sum()) / scale)) if scale > 0 else float("nan")
@@ -229,5 +232,7 @@ def _without_top_direction(states: Tensor) -> Tensor:
     centred = states.double() - states.double().mean(0)
     covariance = centred.T @ centred / len(states)
     values, vectors = torch.linalg.eigh(covariance)
-    rest: Tensor = covariance - values[-1] * torch.outer(vectors[:, -1], vectors[:, -1])
+    left = values[:-1]
+    left = torch.where(left > len(values) * torch.finfo(torch.float64).eps * values[-1], left, 0.0)  # rounding is 0
+    rest: Tensor = (vectors[:, :-1] * left) @ vectors[:, :-1].T
     return rest

@@ -40,7 +40,7 @@ def block_shares(mask: SubnetworkMask, layout: Layout = "per_head", config: Any 
             "part": part,
             "kept": row[0],
             "total": row[1],
-            "density": row[0] / row[1],
+            "density": row[0] / max(row[1], 1),
             "share": row[0] / kept if kept else 0.0,
         }
         for (layer, part), row in sorted(counts.items())

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from bigram_subnet.mask import SubnetworkMask
-from bigram_subnet.selection import maskable_weights
+from bigram_subnet.selection import loaded_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -60,7 +60,8 @@ class _MeanSigmoid(torch.autograd.Function):
     def forward(ctx: Any, temperature: float, total: int, *scores: Tensor) -> Tensor:
         ctx.save_for_backward(*scores)
         ctx.temperature, ctx.total = temperature, total
-        sums = [torch.sigmoid(score * temperature).sum(dtype=torch.float64) for score in scores]
+        first = scores[0].device  # the blocks of a large model may lie on several
+        sums = [torch.sigmoid(score * temperature).sum(dtype=torch.float64).to(first) for score in scores]
         return (torch.stack(sums).sum() / total).to(scores[0].dtype)
 
     @staticmethod
@@ -68,7 +69,8 @@ class _MeanSigmoid(torch.autograd.Function):
         slopes = []
         for score in ctx.saved_tensors:
             soft = torch.sigmoid(score * ctx.temperature)
-            slopes.append(torch.addcmul(soft, soft, soft, value=-1).mul_(gradients[0] * (ctx.temperature / ctx.total)))
+            scale = (gradients[0] * (ctx.temperature / ctx.total)).to(soft.device)
+            slopes.append(torch.addcmul(soft, soft, soft, value=-1).mul_(scale))
         return (None, None, *slopes)
 
 
@@ -88,12 +90,15 @@ class ContinuousSparsifier(nn.Module):
         temperature: beta, starts at 1.0; set it as training goes on.
 
     Raises:
-        ValueError: a model whose weights cannot be masked; see `maskable_weights`.
+        ValueError: a model whose weights cannot be masked (see `maskable_weights`) or are not in memory, or an init
+            that is not finite.
     """
 
     def __init__(self, model: PreTrainedModel, init: float = 0.0, mask_zero_weights: bool = True) -> None:
         super().__init__()
-        weights = maskable_weights(model)
+        if not math.isfinite(init):
+            raise ValueError(f"init must be finite, got {init!r}")
+        weights = loaded_weights(model)
         self.model = model
         self._names = tuple(weights)
         self.scores = nn.ParameterList(
@@ -155,8 +160,9 @@ class ContinuousSparsifier(nn.Module):
     def mask_counts(self) -> MaskCounts:
         """How many soft masks are below 0.1, above 0.9 and undecided at the current temperature."""
         bound = _DECIDED / self.temperature  # compared with the scores, which spares a sigmoid of all of them
-        below = torch.stack([torch.count_nonzero(score < -bound) for score in self.scores]).sum()
-        above = torch.stack([torch.count_nonzero(score > bound) for score in self.scores]).sum()
+        first = self.scores[0].device
+        below = torch.stack([torch.count_nonzero(score < -bound).to(first) for score in self.scores]).sum()
+        above = torch.stack([torch.count_nonzero(score > bound).to(first) for score in self.scores]).sum()
         low, high = torch.stack([below, above]).tolist()
         return MaskCounts(int(low), int(high), self.total - int(low) - int(high))
 

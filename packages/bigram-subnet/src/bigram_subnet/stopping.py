@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bigram_subnet.sparsifier import MaskCounts
@@ -31,7 +32,7 @@ def loss_is_stable(
 
     It is unstable if at some step i >= 1 the loss exceeds the mean of the (up to ``window``) losses before it by more
     than ``absolute``, or by more than the factor ``relative``, and either i lies in the last ``tail`` steps or no later
-    loss before those comes back to that mean.
+    loss before those comes back to that mean. A curve with a loss that is not a number is unstable [not in the code].
 
     Args:
         losses: one cross-entropy per optimiser step.
@@ -41,11 +42,15 @@ def loss_is_stable(
         tail: the last steps, in which a jump has no time to come back.
 
     Raises:
-        ValueError: no loss at all.
+        ValueError: no loss at all, or a window below 1 or a tail below 0.
     """
     if not len(losses):
         raise ValueError("a loss curve must hold at least one loss, got none")
+    if window < 1 or tail < 0:
+        raise ValueError(f"window must be at least 1 and tail at least 0, got {window!r} and {tail!r}")
     values = [float(loss) for loss in losses]
+    if any(math.isnan(value) for value in values):
+        return False
     end = len(values) - tail
     # least[i]: the minimum of values[i:end], which makes the rule linear in the number of steps
     least = [float("inf")] * (len(values) + 1)
@@ -54,7 +59,6 @@ def loss_is_stable(
     for i in range(1, len(values)):
         before = values[max(0, i - window) : i]
         mean = sum(before) / len(before)  # not fmean: whether a rise of just 0.25 counts hangs on the last bit
-        # written as "not within", so that a loss that is not a number counts as a jump
-        if not (values[i] <= mean + absolute and values[i] <= mean * relative) and (i >= end or not least[i] <= mean):
+        if (values[i] > mean + absolute or values[i] > mean * relative) and (i >= end or least[i] > mean):
             return False
     return True

@@ -23,13 +23,19 @@ def surprisal(logits: Tensor, input_ids: Tensor) -> Tensor:
         (batch, sequence - 1) bits, float32 or wider.
 
     Raises:
-        ValueError: shapes that do not belong together.
+        ValueError: shapes that do not belong together, or ids outside of the vocabulary.
     """
     if logits.ndim != 3 or logits.shape[:2] != input_ids.shape:
         raise ValueError(f"logits {tuple(logits.shape)} do not fit input_ids {tuple(input_ids.shape)}")
+    wanted = input_ids[:, 1:].to(logits.device, torch.long)
+    if wanted.numel() and not (int(wanted.min()) >= 0 and int(wanted.max()) < logits.shape[-1]):
+        low, high = int(wanted.min()), int(wanted.max())
+        raise ValueError(
+            f"input_ids must lie in the logits' vocabulary, 0 to {logits.shape[-1] - 1}, got {low} to {high}"
+        )
     dtype = torch.promote_types(logits.dtype, torch.float32)
     log_probs = torch.log_softmax(logits[:, :-1], dim=-1, dtype=dtype)
-    chosen = log_probs.gather(-1, input_ids[:, 1:].unsqueeze(-1)).squeeze(-1)
+    chosen = log_probs.gather(-1, wanted.unsqueeze(-1)).squeeze(-1)
     return -chosen / math.log(2)
 
 
@@ -64,6 +70,8 @@ def surprisal_correlation(
     if len(model) < 2:
         raise ValueError(f"a correlation needs at least two tokens with a finite target surprisal, got {len(model)}")
     x, y = (_clamped(series) for series in (model, target))
+    if x.max() == x.min() or y.max() == y.min():
+        return math.nan  # asked of the values: around a rounded mean they would vary by the last bit
     x, y = x - x.mean(), y - y.mean()
     scale = float(x.norm() * y.norm())
     return max(-1.0, min(1.0, float(x @ y) / scale)) if scale > 0 else math.nan
@@ -88,8 +96,10 @@ def select_subnetwork(results: Mapping[float, float], tolerance: float = 0.04) -
         The largest lambda whose r is within ``tolerance`` of it.
 
     Raises:
-        ValueError: no result, or an r that is not a number at the smallest lambda.
+        ValueError: no result, an r that is not a number at the smallest lambda, or a negative tolerance.
     """
+    if not tolerance >= 0:
+        raise ValueError(f"tolerance must be at least 0, got {tolerance!r}")
     if not results:
         raise ValueError("there must be at least one result to choose from, got none")
     reference = results[min(results)]

@@ -32,6 +32,9 @@ class NgramTarget:
     def __init__(self, counts: BigramCounts) -> None:
         self.counts = counts
 
+    def __repr__(self) -> str:
+        return f"NgramTarget({self.counts!r})"
+
     @property
     def vocab_size(self) -> int:
         """V: logits behind it are cut off."""
@@ -51,6 +54,9 @@ class SelfTarget:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
+
+    def __repr__(self) -> str:
+        return "SelfTarget()"
 
     @torch.no_grad()
     def __call__(self, input_ids: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import HfArgumentParser, PreTrainedModel, TrainerCallback
 
 from bigram_subnet.ablation import ablation_report
-from bigram_subnet.evaluation import evaluate_subnetwork
+from bigram_subnet.evaluation import check_held_out, evaluate_subnetwork
 from bigram_subnet.inputs import check_same_vocabulary, read_sequences, tokenizer_for
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.mask_files import MASK_FILE
@@ -31,7 +31,7 @@ from bigram_subnet.targets import NgramTarget, SelfTarget
 from bigram_subnet.training.arguments import TrainArguments
 from bigram_subnet.training.card import write_card
 from bigram_subnet.training.dry_run import plan
-from bigram_subnet.training.log import TrainLog
+from bigram_subnet.training.log import TrainLog, finite_or_none
 from bigram_subnet.training.subnetwork import check_target, run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 from nips_common.artifacts import write_json
@@ -70,13 +70,16 @@ def train(arguments: TrainArguments) -> dict[str, Any]:
     if counts is not None:
         check_same_vocabulary(counts, tokenizer, model, str(arguments.counts))
     target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(_needed(counts))
-    check_target(model, target)
+    check_target(model, target, data)
+    if held_out is not None:
+        check_held_out(model, _needed(counts), held_out)
     log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *data.shape)
     logs = [_one(arguments, value, model, target, data, counts, held_out) for value in arguments.l0_lambda]
     results = _results(arguments, logs)
     if _RANK == 0:
         write_json(Path(arguments.output) / RESULTS_FILE, results)
-        write_card(Path(arguments.output), logs, "the corpus n-gram distribution" if counts else "its own predictions")
+        towards = "the corpus n-gram distribution" if arguments.target == "ngram" else "its own predictions"
+        write_card(Path(arguments.output), logs, towards)
     return results
 
 
@@ -93,7 +96,7 @@ def _one(
     folder = arguments.folder(l0_lambda)
     if arguments.resume and (folder / LOG_FILE).is_file():
         log.info("lambda %g: finished before", l0_lambda)
-        return TrainLog.load(folder / LOG_FILE)
+        return _finished(arguments, l0_lambda)
     log.info("lambda %g", l0_lambda)
     mask, outcome = run_attempts(
         model, target, data, arguments.config(l0_lambda), folder / "checkpoints", arguments.resume,
@@ -104,12 +107,39 @@ def _one(
     outcome.model_dir = mask.base_model = arguments.model
     outcome.checkpoint = arguments.revision
     outcome.train_inputs = ", ".join(arguments.tokens or arguments.text)
+    if _RANK == 0:
+        mask.save(folder / MASK_FILE, l0_lambda=l0_lambda)  # before it is evaluated, which may fail
     if held_out is not None:
         _evaluate(model, mask, outcome, _needed(counts), held_out, arguments.seed)
     if _RANK == 0:
-        mask.save(folder / MASK_FILE, l0_lambda=l0_lambda)
         outcome.save(folder / LOG_FILE)
     return outcome
+
+
+def _finished(arguments: TrainArguments, l0_lambda: float) -> TrainLog:
+    """The log of a lambda that is done.
+
+    Raises:
+        ValueError: it was trained with other settings, all of which are named.
+    """
+    file = arguments.folder(l0_lambda) / LOG_FILE
+    found, config = TrainLog.load(file), arguments.config(l0_lambda)
+    wanted = {
+        "model_dir": arguments.model,
+        "checkpoint": arguments.revision,
+        "train_inputs": ", ".join(arguments.tokens or arguments.text),
+        "max_steps": config.max_steps,
+        "grad_acc_steps": config.grad_accumulation,
+        "learning_rate": config.learning_rate,
+        "batch_size": config.batch_size,
+        "temp_increase": config.temperature_factor,
+        "l0_lambda": config.l0_lambda,
+        "seed": config.seed + found.attempt - 1,
+    }
+    changed = [f"{k} was {getattr(found, k)!r}, is {v!r}" for k, v in wanted.items() if getattr(found, k) != v]
+    if changed:
+        raise ValueError(f"{file}: a run is resumed with the settings it was started with: {'; '.join(changed)}")
+    return found
 
 
 def _evaluate(
@@ -135,15 +165,16 @@ def _results(arguments: TrainArguments, logs: Sequence[TrainLog]) -> dict[str, A
             "l0_lambda": each.l0_lambda,
             "kept": each.mask_size,
             "proportion_kept": each.proportion_kept,
-            "ngram_corr_dropinf": each.ngram_corr_dropinf,
+            "ngram_corr_dropinf": finite_or_none(each.ngram_corr_dropinf),
             "train_steps": each.train_steps,
             "stop_reason": each.stop_reason,
             "stable": each.stable,
         }
         for each in logs
     ]
-    measured = {each.l0_lambda: each.ngram_corr_dropinf for each in logs if each.ngram_corr_dropinf is not None}
-    chosen = select_subnetwork(measured, arguments.tolerance) if measured else None
+    measured = {row["l0_lambda"]: row["ngram_corr_dropinf"] for row in rows if row["ngram_corr_dropinf"] is not None}
+    compared = min(arguments.l0_lambda) in measured  # without an r there, there is nothing to choose by
+    chosen = select_subnetwork(measured, arguments.tolerance) if compared else None
     return {"model": arguments.model, "target": arguments.target, "masks": rows, "chosen_lambda": chosen}
 
 
@@ -153,6 +184,9 @@ def _check_output(arguments: TrainArguments) -> None:
         raise ValueError(f"--output {folder} is a file; a folder is needed")
     if folder.is_dir() and any(folder.iterdir()) and not arguments.resume:
         raise ValueError(f"--output {folder} is not empty: choose another folder, or --resume an interrupted run in it")
+    for value in arguments.l0_lambda:
+        if (arguments.folder(value) / LOG_FILE).is_file():
+            _finished(arguments, value)
 
 
 def _needed(counts: BigramCounts | None) -> BigramCounts:

@@ -16,14 +16,16 @@ from torch import Tensor
 
 from bigram_subnet.ngrams.table import NgramTable
 from bigram_subnet.ngrams.tally import Tally, lower_order
-from bigram_subnet.ngrams.token_files import TokenBlock, read_token_files, tokenized_text
+from bigram_subnet.ngrams.token_files import Ids, TokenBlock, block_of, read_token_files, tokenized_text
 from bigram_subnet.ngrams.vocabulary import vocabulary_digest
+from bigram_subnet.token_ids import id_range, whole_numbers
 from nips_common.artifacts import atomic_file
 
 log = logging.getLogger(__name__)
 
 FORMAT = "bigram-subnet/ngrams"
 VERSION = 1
+_MOST_IDS = 2**31 - 1  # ids are stored in 32 bits, the padding among them
 _FEW_TOKENS = 1000  # per token of the vocabulary; the paper's corpus has 25,000
 
 
@@ -105,12 +107,8 @@ class BigramCounts:
         min_count: int | None = None,
         prune_every: int | None = None,
     ) -> BigramCounts:
-        """Counts sequences of ids in memory; arguments as in :meth:`from_files`."""
-        arrays = [np.asarray(sequence, dtype=np.int64) for sequence in sequences]
-        lengths = np.array([len(array) for array in arrays], dtype=np.int64)
-        flat = np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int64)
-        block = TokenBlock(flat, lengths, 1, "sequences")
-        return cls._count([block], vocab_size, order, min_count, prune_every)
+        """Counts sequences of ids in memory; arguments and errors as in :meth:`from_files`."""
+        return cls._count([block_of(sequences)], vocab_size, order, min_count, prune_every)
 
     @classmethod
     def from_text(
@@ -145,14 +143,7 @@ class BigramCounts:
     def _count(
         cls, blocks: Iterable[TokenBlock], vocab_size: int, order: int, min_count: int | None, prune_every: int | None
     ) -> BigramCounts:
-        _check_whole("vocab_size", vocab_size)
-        _check_whole("order", order)
-        if prune_every is not None:
-            _check_whole("prune_every", prune_every)
-            if min_count is None:
-                raise ValueError(f"prune_every={prune_every} needs min_count, the least count to keep")
-        if min_count is not None:
-            _check_whole("min_count", min_count)
+        _check_arguments(vocab_size, order, min_count, prune_every)
         # Without pruning, the counts of the highest order hold those of all lower ones.
         orders = range(1, order + 1) if min_count is not None else [order]
         tallies = [Tally(n, vocab_size) for n in orders]
@@ -237,7 +228,7 @@ class BigramCounts:
         Raises:
             ValueError: an id outside of the vocabulary.
         """
-        contexts, tokens = self._contexts(input_ids, ahead=0), input_ids.reshape(-1)
+        contexts, tokens = self._contexts(input_ids, ahead=0), input_ids.reshape(-1).long()
         probs = torch.full(tokens.shape, 1 / self.vocab_size, dtype=torch.float64, device=tokens.device)
         open_ = torch.ones_like(tokens, dtype=torch.bool)
         for table in reversed(self._on(input_ids.device)):
@@ -247,20 +238,32 @@ class BigramCounts:
             open_ &= ~chosen
         return -torch.log2(probs).view(input_ids.shape)
 
-    def _contexts(self, input_ids: Tensor, ahead: int) -> Tensor:
-        """(positions, n - 1) contexts: the tokens up to each position (ahead 1), or before it (ahead 0)."""
-        if input_ids.ndim != 2 or input_ids.is_floating_point():
-            raise ValueError(f"input_ids must be whole numbers (batch, sequence), got {tuple(input_ids.shape)}")
-        if input_ids.numel() and not (int(input_ids.min()) >= 0 and int(input_ids.max()) < self.vocab_size):
-            wrong = int(input_ids.min()) if int(input_ids.min()) < 0 else int(input_ids.max())
+    def check_ids(self, input_ids: Tensor) -> Tensor:
+        """The ids as int64.
+
+        Args:
+            input_ids: (batch, sequence) token ids.
+
+        Raises:
+            ValueError: no whole numbers, or an id outside of the vocabulary.
+        """
+        ids = whole_numbers(input_ids)
+        low, high = id_range(ids)
+        if low < 0 or high >= self.vocab_size:
+            wrong = low if low < 0 else high
             raise ValueError(
                 f"token id {wrong} is outside of the counts' vocabulary, 0 to {self.vocab_size - 1}: "
                 "were they made with another tokenizer?"
             )
+        return ids
+
+    def _contexts(self, input_ids: Tensor, ahead: int) -> Tensor:
+        """(positions, n - 1) contexts: the tokens up to each position (ahead 1), or before it (ahead 0)."""
+        ids = self.check_ids(input_ids)
         batch, length = input_ids.shape
         width = self.order - 1
         start = torch.full((batch, width), self.vocab_size, dtype=torch.long, device=input_ids.device)
-        padded = torch.cat([start, input_ids.long()], dim=1)
+        padded = torch.cat([start, ids], dim=1)
         if width == 0:
             return padded.new_zeros(batch * length, 0)
         windows = padded.unfold(1, width, 1)  # window i holds the tokens before position i
@@ -317,12 +320,16 @@ class BigramCounts:
                     found = header.get("format_version")
                     raise ValueError(f"{path}: format_version is {found!r}, this release reads {VERSION}")
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
-        except SafetensorError as error:
+        except (SafetensorError, json.JSONDecodeError) as error:
             raise ValueError(f"{path}: truncated or damaged ({error})") from None
         try:
+            for name in ("order", "vocab_size"):
+                _check_whole(name, header[name])
             tables = list(_tables_from(tensors, header["order"], header["vocab_size"]))
         except KeyError as error:
             raise ValueError(f"{path}: damaged: {error} is missing") from None
+        except ValueError as error:
+            raise ValueError(f"{path}: damaged: {error}") from None
         return cls(tables, header.get("tokens", 0), header.get("lines", 0), header.get("vocabulary"))
 
 
@@ -340,6 +347,19 @@ def _distinct(contexts: Tensor) -> tuple[Tensor, Tensor]:
     return values[:, None], inverse
 
 
+def _check_arguments(vocab_size: int, order: int, min_count: int | None, prune_every: int | None) -> None:
+    _check_whole("vocab_size", vocab_size)
+    if vocab_size >= _MOST_IDS:
+        raise ValueError(f"vocab_size must be below {_MOST_IDS}, got {vocab_size}")
+    _check_whole("order", order)
+    if prune_every is not None:
+        _check_whole("prune_every", prune_every)
+        if min_count is None:
+            raise ValueError(f"prune_every={prune_every} needs min_count, the least count to keep")
+    if min_count is not None:
+        _check_whole("min_count", min_count)
+
+
 def _check_whole(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -350,18 +370,21 @@ def _in_groups(blocks: Iterable[TokenBlock], lines: int | None) -> Iterator[Toke
     if lines is None:
         yield from blocks
         return
-    ids: list[np.ndarray[Any, np.dtype[np.int64]]] = []
-    lengths: list[int] = []
-    first, source = 1, ""
+    ids: list[Ids] = []
+    lengths: list[Ids] = []
+    have, first, source = 0, 1, ""
     for block in blocks:
-        ends = np.cumsum(block.lengths)
-        for index, end in enumerate(ends):
-            if not lengths:
-                first, source = block.first_line + index, block.source
-            ids.append(block.ids[end - block.lengths[index] : end])
-            lengths.append(int(block.lengths[index]))
-            if len(lengths) == lines:
-                yield TokenBlock(np.concatenate(ids), np.array(lengths, dtype=np.int64), first, source)
-                ids, lengths = [], []
-    if lengths:
-        yield TokenBlock(np.concatenate(ids), np.array(lengths, dtype=np.int64), first, source)
+        ends = np.concatenate([[0], np.cumsum(block.lengths)])
+        start = 0
+        while start < len(block.lengths):
+            stop = min(start + lines - have, len(block.lengths))
+            if not have:
+                first, source = block.first_line + start, block.source
+            ids.append(block.ids[ends[start] : ends[stop]])
+            lengths.append(block.lengths[start:stop])
+            have, start = have + stop - start, stop
+            if have == lines:
+                yield TokenBlock(np.concatenate(ids), np.concatenate(lengths), first, source)
+                ids, lengths, have = [], [], 0
+    if have:
+        yield TokenBlock(np.concatenate(ids), np.concatenate(lengths), first, source)

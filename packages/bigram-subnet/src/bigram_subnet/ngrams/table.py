@@ -44,12 +44,18 @@ class NgramTable:
 
     @classmethod
     def from_keys(cls, keys: Keys, counts: Counts, order: int, vocab_size: int) -> NgramTable:
-        """Builds the table from sorted distinct keys."""
+        """Builds the table from sorted distinct keys.
+
+        As they are sorted, the contexts of every level lie in runs: no level is sorted again.
+        """
         ids = unpack_digits(keys, order, vocab_size)
         levels, node = [], np.zeros(len(ids), dtype=np.int64)
         for column in range(order - 1):
-            level, node = np.unique(node * (vocab_size + 1) + ids[:, column], return_inverse=True)
-            levels.append(torch.from_numpy(level))
+            key = node * (vocab_size + 1) + ids[:, column]
+            begins = np.ones(len(key), dtype=bool)
+            np.not_equal(key[1:], key[:-1], out=begins[1:])
+            node = np.cumsum(begins) - 1
+            levels.append(torch.from_numpy(key[begins]))
         rows = len(levels[-1]) if levels else 1
         indptr = np.concatenate([[0], np.cumsum(np.bincount(node, minlength=rows))]).astype(np.int64)
         return cls(
@@ -75,9 +81,26 @@ class NgramTable:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], order: int, vocab_size: int) -> NgramTable:
-        """The table of what :meth:`tensors` gave."""
+        """The table of what :meth:`tensors` gave.
+
+        Raises:
+            KeyError: an array is missing.
+            ValueError: arrays whose dtypes or sizes do not belong together; their values are not read.
+        """
         levels = tuple(tensors[f"level{k}"] for k in range(order - 1))
-        return cls(vocab_size, levels, *(tensors[name] for name in ("indptr", "indices", "counts", "totals")))
+        table = cls(vocab_size, levels, *(tensors[name] for name in ("indptr", "indices", "counts", "totals")))
+        rows, entries = len(levels[-1]) if levels else 1, table.indices.numel()
+        for name, tensor in table.tensors().items():
+            dtype = torch.int32 if name == "indices" else torch.int64
+            if tensor.ndim != 1 or tensor.dtype != dtype:
+                raise ValueError(f"{order}/{name} must be {dtype} (n,), got {tensor.dtype} {tuple(tensor.shape)}")
+        sizes = {"indptr": (table.indptr, rows + 1), "counts": (table.counts, entries), "totals": (table.totals, rows)}
+        for name, (tensor, size) in sizes.items():
+            if len(tensor) != size:
+                raise ValueError(f"{order}/{name} must hold {size} numbers, got {len(tensor)}")
+        if int(table.indptr[-1]) != entries:
+            raise ValueError(f"{order}/indptr must end with {entries}, the number of entries")
+        return table
 
     def rows(self, contexts: Tensor) -> Tensor:
         """The row of each context.

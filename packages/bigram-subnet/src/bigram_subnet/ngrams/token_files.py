@@ -15,10 +15,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from bigram_subnet.token_ids import whole_numbers
+
+_MOST_IDS = 2**31  # rows are held in 32 bits
 _CHUNK = 1 << 22  # bytes of text, or ids of an array, in a block
 _SPACE = np.zeros(256, dtype=bool)
 _SPACE[list(b" \t\r\n\v\f")] = True
+
+
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -83,15 +90,44 @@ def _existing(paths: str | Path | Iterable[str | Path], kind: str) -> list[Path]
 def _array_blocks(file: Path) -> Iterator[TokenBlock]:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise ValueError(f"{file}: no readable .npy array ({error})") from None
+    if not isinstance(array, np.ndarray):  # several arrays, as np.savez writes them
+        raise ValueError(f"{file}: no readable .npy array, but an archive of arrays")
     if array.ndim != 2 or array.dtype.kind not in "iu":
         raise ValueError(f"{file}: expected integers (sequences, length), got {array.dtype} {array.shape}")
     rows = max(1, _CHUNK // max(1, array.shape[1]))
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
         lengths = np.full(len(part), part.shape[1], dtype=np.int64)
-        yield TokenBlock(part.astype(np.int64).reshape(-1), lengths, start + 1, str(file))
+        yield TokenBlock(_as_ids(part).reshape(-1), lengths, start + 1, str(file))
+
+
+def _as_ids(array: NDArray[Any]) -> Ids:
+    """Integers as int64; those that do not fit become its largest, which no vocabulary holds."""
+    if array.dtype == np.uint64:
+        array = np.minimum(array, np.iinfo(np.int64).max)
+    return array.astype(np.int64)
+
+
+def block_of(sequences: Iterable[Sequence[int]] | Tensor) -> TokenBlock:
+    """Sequences in memory as one block.
+
+    Args:
+        sequences: sequences of whole numbers, a tensor or an array (sequences, length).
+
+    Raises:
+        ValueError: something that is no whole number; names the sequence.
+    """
+    if isinstance(sequences, Tensor):
+        sequences = whole_numbers(sequences, "sequences").cpu().numpy()
+    arrays = [np.asarray(sequence) for sequence in sequences]
+    for number, array in enumerate(arrays, 1):
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            raise ValueError(f"sequences, line {number}: expected whole numbers, got {array.dtype} {array.shape}")
+    lengths = np.array([len(array) for array in arrays], dtype=np.int64)
+    flat = np.concatenate([_as_ids(array) for array in arrays]) if arrays else np.empty(0, dtype=np.int64)
+    return TokenBlock(flat, lengths, 1, "sequences")
 
 
 def _text_blocks(file: Path) -> Iterator[TokenBlock]:
@@ -192,25 +228,33 @@ def token_rows(blocks: Iterable[TokenBlock], limit: int | None = None) -> NDArra
         (sequences, length) int32. A shorter last line of a file, and empty lines, are left out.
 
     Raises:
-        ValueError: no line, or a line of another length in the middle; names file and line.
+        ValueError: no line, a line of another length in the middle, or an id that no model has; names file and line.
     """
     rows: list[NDArray[np.int32]] = []
-    length, count, short = 0, 0, ""
+    length = count = short = 0  # short: number of the file's first shorter line, 0 while there is none
     for block in blocks:
-        ends = np.cumsum(block.lengths)
-        for index in np.flatnonzero(block.lengths):
-            size = int(block.lengths[index])
-            length = length or size
-            where = f"{block.source}, line {block.first_line + int(index)}"
-            if size > length or (short and size == length and short.startswith(f"{block.source},")):
-                raise ValueError(f"{short or where}: all lines must have {length} tokens, as the first one has")
-            if size < length:
-                short = short or where
-                continue
-            rows.append(block.ids[ends[index] - size : ends[index]].astype(np.int32))
-            count += 1
-            if count == limit:
-                return np.stack(rows)
-    if not rows:
+        block.check(_MOST_IDS)
+        short = 0 if block.first_line == 1 else short
+        used = np.flatnonzero(block.lengths)
+        length = length or int(block.lengths[used[0]] if len(used) else 0)
+        if limit is not None:  # nothing is asked of lines behind the last one that is needed
+            used = used[: np.searchsorted(np.cumsum(block.lengths[used] == length), limit - count) + 1]
+        sizes, numbers = block.lengths[used], block.first_line + used
+        shorter = sizes < length
+        wrong = (sizes > length) | ((sizes == length) & ((short > 0) | (np.cumsum(shorter) > 0)))
+        first_short = short or int(numbers[shorter][0] if shorter.any() else 0)
+        if wrong.any():
+            at = int(wrong.argmax())
+            number = numbers[at] if sizes[at] > length else first_short
+            raise ValueError(
+                f"{block.source}, line {number}: all lines must have {length} tokens, as the first one has"
+            )
+        short = first_short
+        starts = (np.cumsum(block.lengths)[used] - sizes)[~shorter]
+        rows.append(block.ids[starts[:, None] + np.arange(length)].astype(np.int32))
+        count += len(starts)
+        if count == limit:
+            break
+    if not count:
         raise ValueError("the token files hold no line of tokens")
-    return np.stack(rows)
+    return np.concatenate(rows)

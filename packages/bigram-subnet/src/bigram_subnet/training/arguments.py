@@ -91,6 +91,8 @@ class TrainArguments:
         for name in ("save_steps", "logging_steps", "sequence_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if not self.tolerance >= 0:
+            raise ValueError(f"--tolerance must be at least 0, got {self.tolerance}")
         for value in self.l0_lambda:
             self.config(value)
 

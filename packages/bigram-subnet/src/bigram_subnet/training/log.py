@@ -12,6 +12,11 @@ from nips_common.artifacts import check_keys, read_json, write_json
 StopReason = Literal["decided", "empty subnetwork", "max_steps"]
 
 
+def finite_or_none(value: Any) -> Any:
+    """The value; None for a number that is not finite, which JSON cannot say."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @dataclasses.dataclass
 class TrainLog:
     """One trained mask, under the names that the official log files use; the last five fields are ours.
@@ -73,10 +78,9 @@ class TrainLog:
     temperature: float = 1.0
 
     def save(self, path: str | Path) -> None:
-        """Writes the log as JSON, atomically; losses that are not finite become null."""
-        data = dataclasses.asdict(self)
-        losses = [loss if math.isfinite(loss) else None for loss in self.xent_loss_per_step]
-        write_json(path, data | {"xent_loss_per_step": losses})
+        """Writes the log as JSON, atomically; numbers that are not finite become null."""
+        data = {name: finite_or_none(value) for name, value in dataclasses.asdict(self).items()}
+        write_json(path, data | {"xent_loss_per_step": [finite_or_none(loss) for loss in self.xent_loss_per_step]})
 
     @classmethod
     def load(cls, path: str | Path) -> TrainLog:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sized
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from bigram_subnet.token_ids import whole_numbers
 
 
 class ShuffledRows(Dataset[dict[str, Tensor]]):
@@ -35,15 +38,22 @@ class ShuffledRows(Dataset[dict[str, Tensor]]):
         return {"input_ids": torch.as_tensor(ids, dtype=torch.long)}
 
 
+def rows_digest(data: Any) -> str:
+    """What tells two data sets apart: a SHA-256 of a tensor's ids, the number of rows of another data set."""
+    if not isinstance(data, Tensor):
+        return f"{len(data)} rows"
+    ids = data.detach().cpu().long().contiguous().numpy()
+    return f"{len(data)} rows, SHA-256 {hashlib.sha256(ids.data).hexdigest()}"
+
+
 def check_rows(data: Any, batch_size: int) -> None:
     """Refuses data that cannot be trained on.
 
     Raises:
         ValueError: no length, fewer rows than a micro-batch, or a tensor that is no (sequences, length) whole numbers.
     """
-    if isinstance(data, Tensor) and (data.ndim != 2 or data.is_floating_point() or not data.shape[1]):
-        shape = f"{data.dtype} {tuple(data.shape)}"
-        raise ValueError(f"data must be whole numbers (sequences, length), got {shape}")
+    if isinstance(data, Tensor) and not whole_numbers(data, "data").shape[1]:
+        raise ValueError(f"data must be sequences of at least one token, got {tuple(data.shape)}")
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise ValueError(f"data must be a tensor or a data set with a length, got {type(data).__name__}")
     rows = len(cast(Sized, data))

@@ -15,9 +15,11 @@ from bigram_subnet.config import SparsifyConfig
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.sparsifier import ContinuousSparsifier
 from bigram_subnet.stopping import loss_is_stable
+from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.log import TrainLog
 from bigram_subnet.training.rows import check_rows
 from bigram_subnet.training.trainer import MaskTrainer, Target, training_arguments
+from nips_common.artifacts import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +87,7 @@ def run_attempts(
     check_rows(data, config.batch_size)
     if isinstance(data, Tensor):
         check_ids(model, data)
-    check_target(model, target)
+    check_target(model, target, data)
     first, checkpoint = newest_checkpoint(folder) if resume else (0, None)
     for attempt in range(first, config.attempts):
         place = training_arguments(folder / f"{ATTEMPT}{attempt}", config, model.device, **arguments)
@@ -105,26 +107,35 @@ def run_attempts(
     return mask, _log(trainer, mask, attempt, stable)
 
 
-def check_target(model: PreTrainedModel, target: Any) -> None:
-    """ValueError if a target's vocabulary is known and larger than the model's."""
+def check_target(model: PreTrainedModel, target: Any, data: Any = None) -> None:
+    """ValueError if a target's vocabulary is larger than the model's, or its counts do not know an id of a tensor."""
     wanted, head = getattr(target, "vocab_size", None), model.get_output_embeddings()
     if wanted is not None and head is not None and wanted > head.weight.shape[0]:
         raise ValueError(
             f"the target has a vocabulary of {wanted}, the model's head one of {head.weight.shape[0]}: "
             "they belong to different tokenizers"
         )
+    if isinstance(target, NgramTarget) and isinstance(data, Tensor):
+        target.counts.check_ids(data)
 
 
 def newest_checkpoint(folder: Path) -> tuple[int, Path | None]:
     """The last attempt in a folder and its newest whole checkpoint; (0, None) if there is none."""
     attempts = {int(path.name.removeprefix(ATTEMPT)): path for path in folder.glob(f"{ATTEMPT}[0-9]*")}
     for attempt in sorted(attempts, reverse=True):
-        found = [
-            path for path in attempts[attempt].glob("checkpoint-[0-9]*") if (path / "trainer_state.json").is_file()
-        ]
+        found = [path for path in attempts[attempt].glob("checkpoint-[0-9]*") if _is_whole(path)]
         if found:
             return attempt, max(found, key=lambda path: int(path.name.removeprefix("checkpoint-")))
     return max(attempts, default=0), None
+
+
+def _is_whole(checkpoint: Path) -> bool:
+    """Whether a checkpoint was written to its end: the Trainer's state is the last of its files."""
+    try:
+        read_json(checkpoint / "trainer_state.json")
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def _log(trainer: MaskTrainer, mask: SubnetworkMask, attempt: int, stable: bool) -> TrainLog:

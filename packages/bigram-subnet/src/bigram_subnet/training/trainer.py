@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -16,8 +19,9 @@ from bigram_subnet.config import SparsifyConfig
 from bigram_subnet.loss import distribution_cross_entropy
 from bigram_subnet.sparsifier import ContinuousSparsifier
 from bigram_subnet.stopping import is_empty, should_stop
+from bigram_subnet.targets import NgramTarget, SelfTarget
 from bigram_subnet.training.log import StopReason
-from bigram_subnet.training.rows import ShuffledRows
+from bigram_subnet.training.rows import ShuffledRows, rows_digest
 from nips_common.artifacts import check_tensors
 
 Target = Callable[[Tensor], Tensor]
@@ -64,6 +68,7 @@ class MaskTrainer(Trainer):
         self.losses: list[float] = []
         self.stop_reason: StopReason = "max_steps"
         self._xents: list[Tensor] = []
+        self._data = data
         self.remove_callback(PrinterCallback)  # a library prints nothing
         self.add_callback(_Schedule(self))
 
@@ -75,8 +80,9 @@ class MaskTrainer(Trainer):
     ) -> Any:
         """Cross-entropy to the target plus lambda times the mean soft mask (paper, equation 1)."""
         ids = inputs["input_ids"]
+        wanted = self.target(ids)  # first: it names ids that it does not know, and no graph is held meanwhile
         outputs = model(ids)
-        xent = distribution_cross_entropy(outputs.logits, self.target(ids))
+        xent = distribution_cross_entropy(outputs.logits, wanted)
         self._xents.append(xent.detach())
         loss = xent + self.sparsify.l0_lambda * self.sparsifier.mean_mask()
         return (loss, outputs) if return_outputs else loss
@@ -102,7 +108,7 @@ class MaskTrainer(Trainer):
         """Trains, from a checkpoint on if one is given.
 
         Raises:
-            ValueError: a checkpoint that is damaged, or of another model.
+            ValueError: a checkpoint that is damaged, of another model, or of a run with other settings, target or data.
         """
         if checkpoint is not None:
             self._load_from_checkpoint(str(checkpoint))
@@ -118,15 +124,32 @@ class MaskTrainer(Trainer):
         tensors["temperature"] = torch.tensor([self.sparsifier.temperature], dtype=torch.float64)
         tensors["losses"] = torch.tensor(self.losses, dtype=torch.float64)
         tensors["stopped"] = torch.tensor([get_args(StopReason).index(self.stop_reason)])
-        save_file(tensors, folder / STATE_FILE)
+        save_file(tensors, folder / STATE_FILE, {"settings": json.dumps(self.settings)})
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What a resumed run must share with the interrupted one: all that its next steps depend on.
+
+        The number of steps, the stop rule and the attempts may change: they do not change the steps.
+        """
+        fields = dataclasses.asdict(self.sparsify)
+        free = ("max_steps", "stop_fraction", "attempts")
+        known = isinstance(self.target, NgramTarget | SelfTarget)
+        return {name: value for name, value in fields.items() if name not in free} | {
+            "target": repr(self.target) if known else type(self.target).__qualname__,
+            "data": rows_digest(self._data),
+            "dtype": str(self.sparsifier.model.dtype),
+        }
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         file = Path(resume_from_checkpoint) / STATE_FILE
         if not file.is_file():
             raise ValueError(f"{resume_from_checkpoint}: not a checkpoint of a mask, {STATE_FILE} is missing")
         try:
-            tensors = load_file(file)
-        except SafetensorError as error:
+            with safe_open(file, "pt") as opened:
+                before = json.loads((opened.metadata() or {}).get("settings", "{}"))
+                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 - it is no dict
+        except (SafetensorError, ValueError) as error:
             raise ValueError(f"{file}: truncated or damaged ({error})") from None
         scores = self.sparsifier.mask_scores
         expected = {name: tuple(score.shape) for name, score in scores.items()}
@@ -134,6 +157,13 @@ class MaskTrainer(Trainer):
         check_tensors(
             tensors, {**expected, "temperature": (1,), "losses": tuple(losses.shape), "stopped": (1,)}, str(file)
         )
+        changed = [
+            f"{name} was {before.get(name)!r}, is {value!r}"
+            for name, value in self.settings.items()
+            if before.get(name) != value
+        ]
+        if changed:
+            raise ValueError(f"{file}: a run is resumed with the settings it was started with: {'; '.join(changed)}")
         with torch.no_grad():
             for name, score in scores.items():
                 score.copy_(tensors[name])
