@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from gfm_rag import GFMConfig, GNNRetriever, HashingEncoder, KGIndex, QueryGNN
+from gfm_rag.prepared_graphs import PreparedGraphs, scratch_folder
 from gfm_rag.training_data import GraphBatches, GraphPool, QuestionGraph, TripleGraph
 
 pytest.importorskip("transformers")
@@ -19,17 +21,17 @@ pytest.importorskip("accelerate")
 CITIES = 12
 
 
-def country_index() -> KGIndex:
+def country_index(cities: int = CITIES) -> KGIndex:
     """People live in cities, cities lie in countries."""
     triples, documents = [], {}
-    for i in range(CITIES):
+    for i in range(cities):
         triples += [(f"person {i}", "lives in", f"city {i}"), (f"city {i}", "lies in", f"country {i % 4}")]
         documents[f"Person {i}"] = [f"person {i}", f"city {i}"]
         documents[f"City {i}"] = [f"city {i}", f"country {i % 4}"]
     return KGIndex.from_triples(triples, documents, {title: f"About {title}." for title in documents})
 
 
-def country_questions() -> list[dict[str, Any]]:
+def country_questions(cities: int = CITIES) -> list[dict[str, Any]]:
     return [
         {
             "id": str(i),
@@ -37,7 +39,7 @@ def country_questions() -> list[dict[str, Any]]:
             "answer": f"country {i % 4}",
             "supporting_facts": [f"Person {i}", f"City {i}"],
         }
-        for i in range(CITIES)
+        for i in range(cities)
     ]
 
 
@@ -170,6 +172,109 @@ def test_a_pool_loads_graphs_when_they_are_asked_for() -> None:
     pool.get(1)
     pool.get(0)
     assert loaded == ["b", "a"]
+
+
+def test_a_pool_keeps_the_graphs_asked_for_last() -> None:
+    loaded: list[int] = []
+    graph = TripleGraph.of(country_index().graph(HashingEncoder(4)))
+
+    def load(number: int) -> Any:
+        return lambda: loaded.append(number) or graph
+
+    pool = GraphPool([load(number) for number in range(4)], sizes=[24] * 4, in_memory=2)
+    for number in (0, 1, 0, 2, 0, 1, 3):
+        pool.get(number)
+    assert loaded == [0, 1, 2, 1, 3]
+    with pytest.raises(ValueError, match="at least 1 graph must be in memory at a time, got 0"):
+        GraphPool([graph], in_memory=0)
+
+
+@pytest.fixture
+def five_folders(tmp_path: Path) -> list[str]:
+    """Flags of five indexes of different sizes."""
+    flags: dict[str, list[str]] = {"--index": [], "--questions": []}
+    for number in range(5):
+        country_index(CITIES - number).save(tmp_path / f"index-{number}")
+        (tmp_path / f"qa-{number}.json").write_text(json.dumps(country_questions(CITIES - number)))
+        flags["--index"].append(str(tmp_path / f"index-{number}"))
+        flags["--questions"].append(str(tmp_path / f"qa-{number}.json"))
+    return ["--index", *flags["--index"], "--questions", *flags["--questions"]]
+
+
+def many_flags(stage: str, five: list[str], out: Path, *more: str) -> list[str]:
+    given = five if stage == "finetune" else five[: five.index("--questions")]
+    length = ["--num_train_epochs", "2"] if stage == "finetune" else ["--max_steps", "60", "--num_negatives", "8"]
+    return [*given, "--output_dir", str(out), *length, *SMALL, *more]
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "finetune"])
+def test_graphs_are_loaded_on_demand_few_at_a_time_and_train_the_same_model(
+    stage: str, five_folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gfm_rag.train import run
+
+    made: list[weakref.ref[Any]] = []
+    held: list[int] = []
+    get, load, add = GraphPool.get, KGIndex.load, PreparedGraphs.add
+
+    def count() -> None:
+        held.append(len({id(found) for ref in made if (found := ref()) is not None}))
+
+    def counted_get(pool: GraphPool, number: int) -> Any:
+        made.append(weakref.ref(graph := get(pool, number)))
+        count()
+        return graph
+
+    def counted_load(folder: Any) -> KGIndex:
+        count()
+        made.append(weakref.ref(index := load(folder)))
+        return index
+
+    def counted_add(graphs: PreparedGraphs, graph: Any, keep: bool = True) -> None:
+        made.append(weakref.ref(graph))
+        add(graphs, graph, keep)
+
+    monkeypatch.setattr(GraphPool, "get", counted_get)
+    monkeypatch.setattr(KGIndex, "load", counted_load)
+    monkeypatch.setattr(PreparedGraphs, "add", counted_add)
+    few = run(stage, many_flags(stage, five_folders, tmp_path / "few", "--graphs_in_memory", "1"))
+    assert held[:5] == [0] * 5  # nothing of the indexes before is left while one is read
+    assert len(held) > 20
+    assert max(held) == 2  # a graph to train on and one to validate on
+    assert [path.name for path in (tmp_path / "few").glob("_*")] == []
+    held.clear()
+    all_of_them = run(stage, many_flags(stage, five_folders, tmp_path / "all", "--graphs_in_memory", "5"))
+    assert held[:5] == [0, 2, 4, 6, 8]
+    assert max(held) == 10
+    assert few == all_of_them
+    kind = QueryGNN if stage == "pretrain" else GNNRetriever
+    first, second = (kind.from_pretrained(tmp_path / name).state_dict() for name in ("few", "all"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_a_run_that_ends_early_leaves_no_graphs_behind(five_folders: list[str], tmp_path: Path) -> None:
+    from gfm_rag.train import run
+
+    flags = many_flags("finetune", five_folders, tmp_path / "out", "--graphs_in_memory", "2")
+    (tmp_path / "qa-4.json").write_text(json.dumps([{"question": "?", "supporting_facts": ["nothing"]}]))
+    with pytest.raises(ValueError, match="none of"):
+        run("finetune", flags)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="graphs_in_memory must be at least 1, got 0"):
+        run("finetune", [*flags, "--graphs_in_memory", "0"])
+    dry = run(
+        "pretrain", many_flags("pretrain", five_folders, tmp_path / "out", "--dry_run", "--graphs_in_memory", "1")
+    )
+    assert dry == {}
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_killed_run_left_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    (tmp_path / "out" / "_graphs-1" / "train").mkdir(parents=True)
+    with scratch_folder(tmp_path / "out", 1) as folder:
+        assert folder == tmp_path / "out" / "_graphs-1"
+        assert list(folder.iterdir()) == []
+    assert list((tmp_path / "out").iterdir()) == []
 
 
 def test_questions_that_cannot_be_trained_on_are_skipped_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, cast
 
@@ -15,6 +18,7 @@ from gfm_rag.entity_matcher import EntityMatcher
 from gfm_rag.evaluation import retrieval_recall
 from gfm_rag.extraction import Extractor
 from gfm_rag.extractors import OpenAICompatibleExtractor, RuleExtractor, SpacyExtractor
+from gfm_rag.extractors.ray import RayExtractor
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_files import read_kg
 from gfm_rag.kg_index import KGIndex
@@ -50,16 +54,26 @@ def _linker(name: str, encoder: str) -> Linker:
     return NgramLinker() if name == "ngram" else EmbeddingLinker(train.open_encoder(encoder))
 
 
-def _extractor(name: str, pipeline: str, base_url: str | None, model: str | None, concurrency: int) -> Extractor:
+def _extractor(
+    name: str, pipeline: str, base_url: str | None, model: str | None, concurrency: int
+) -> Callable[[], Extractor]:
+    """Makes the extractor; it can be sent to workers."""
     if name == "rule":
-        return RuleExtractor()
+        return RuleExtractor
     if name == "spacy":
-        return SpacyExtractor(pipeline)
+        return partial(SpacyExtractor, pipeline)
     if name == "openai":
         if not base_url or not model:
             raise ValueError("--extractor openai needs --base-url and --llm (the key comes from OPENAI_API_KEY)")
-        return OpenAICompatibleExtractor(base_url, model, concurrency=concurrency)
+        return partial(OpenAICompatibleExtractor, base_url, model, concurrency=concurrency)
     raise ValueError(f"--extractor must be rule, spacy or openai, got {name!r}")
+
+
+def _on_ray(make: Callable[[], Extractor], address: str, actors: int) -> Extractor:
+    if address == "local":
+        # below `uv run`, Ray would start its workers by that launcher's command line, and wait for them
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    return RayExtractor(make, actors, address=address)
 
 
 @app.command("index")
@@ -70,7 +84,11 @@ def index_documents(
     pipeline: Annotated[str, typer.Option(help="spaCy pipeline, by name or folder.")] = "en_core_web_sm",
     base_url: Annotated[str | None, typer.Option(help="Of the endpoint, such as http://localhost:8000/v1.")] = None,
     llm: Annotated[str | None, typer.Option(help="The endpoint's name of the model.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint, of each actor.")] = 4,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Extract on Ray: local, auto or HOST:PORT of a cluster.")
+    ] = None,
+    ray_actors: Annotated[int, typer.Option(min=1, help="Extractors at work on Ray.")] = 2,
     equivalents: Annotated[bool, typer.Option(help="Join entities of nearly the same name.")] = True,
     linker: LinkerName = "ngram",
     encoder: EncoderName = "hashing-768",
@@ -80,7 +98,10 @@ def index_documents(
     report: Annotated[bool, typer.Option("--report", help="Print what extraction gave for each document.")] = False,
 ) -> None:
     """Extract triples from documents into an index; an interrupted run resumes where it stopped."""
-    made = _extractor(extractor, pipeline, base_url, llm, concurrency)
+    make = _extractor(extractor, pipeline, base_url, llm, concurrency)
+    made = make()  # with Ray, too: what cannot be made here is told before anything is started
+    if ray is not None:
+        made = _on_ray(make, ray, ray_actors)
     found, cache = read_documents(documents), out.with_name(out.name + ".extractions.jsonl")
     chosen = _linker(linker, encoder) if equivalents else None
     if (out / "index.json").is_file():

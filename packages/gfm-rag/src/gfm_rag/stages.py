@@ -31,7 +31,8 @@ def pretrain(
         args: transformers' arguments; `per_device_train_batch_size` counts triples.
         eval_graphs: to validate on; None = no validation.
         resume: go on from the newest checkpoint of `args.output_dir`.
-        options: num_negatives (128), temperature (1.0), strict (True), remove_one_hop (False).
+        options: num_negatives (128; None = all that are false), temperature (1.0), strict (True),
+            remove_one_hop (False).
 
     Returns:
         eval_mrr, eval_hits@1, eval_hits@10 of the validation, or nothing.
