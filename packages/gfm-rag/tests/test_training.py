@@ -132,6 +132,38 @@ def test_a_file_of_settings_and_a_preset_are_read(folders: Path, capsys: pytest.
     assert (args.weight_decay, args.max_grad_norm, args.seed) == (0.01, 0.0, 1024)
 
 
+def test_a_file_may_name_the_preset_and_leave_values_out(tmp_path: Path) -> None:
+    from gfm_rag.train import parse
+
+    file = tmp_path / "settings.yaml"
+    file.write_text("preset: official-config\nindex: [a, b]\noutput_dir: out\ninit:\nremove_one_hop: true\n")
+    stage, args = parse("pretrain", [str(file)])
+    assert (stage.index, stage.init, stage.remove_one_hop, stage.num_negatives) == (["a", "b"], None, True, 256)
+    assert args.per_device_train_batch_size == 8
+    file.write_text("- index\n")
+    with pytest.raises(ValueError, match=r"settings\.yaml: expected options with values, got list"):
+        parse("pretrain", [str(file)])
+    file.write_text("index: [a\n")
+    with pytest.raises(ValueError, match=r"settings\.yaml: not YAML"):
+        parse("pretrain", [str(file)])
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(ValueError, match=r"settings\.json"):
+        parse("pretrain", [str(tmp_path / "settings.json")])
+
+
+def test_validation_ranks_a_random_sample_of_what_was_held_back(folders: Path) -> None:
+    from gfm_rag.train import run
+
+    whole, sample = (
+        run("pretrain", [*pretrain_flags(folders), "--max_steps", "2", "--fast_test", count]) for count in ("0", "1")
+    )
+    assert set(whole) - {"epoch"} == {"eval_mr", "eval_mrr", "eval_hits@1", "eval_hits@3", "eval_hits@10"}
+    # one triple has two ranks, of its tail and its head; the five that are held back have ten
+    assert (2 * sample["eval_mr"]).is_integer()
+    assert round(10 * whole["eval_mr"], 3).is_integer()
+    assert whole["eval_mr"] != sample["eval_mr"]
+
+
 def test_the_same_seed_trains_the_same_model(folders: Path) -> None:
     from gfm_rag.train import run
 
@@ -295,6 +327,11 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
         ("train", [], "pretrain, finetune, got 'train'"),
         ("pretrain", ["--preset", "best", *index], "paper, official-config, got 'best'"),
         ("pretrain", [*index, *SMALL, "--validation_share", "0"], "strictly between 0 and 1, got 0"),
+        ("pretrain", [*index, *SMALL, "--num_negatives", "-1"], "num_negatives must be at least 0, got -1"),
+        ("pretrain", [*index, *SMALL, "--temperature", "nan"], "temperature must be at least 0, got nan"),
+        ("pretrain", [*index, *SMALL, "--num_negative", "x"], "invalid int value: 'x'"),
+        ("pretrain", [*index, *SMALL, "--layers", "3"], "--layers"),
+        ("finetune", [*index, *SMALL, "--alpha", "1.5"], "alpha must be between 0 and 1, got 1.5"),
         ("finetune", [*index, *SMALL], "one file for each of the 1 indexes, got 0"),
     ):
         with pytest.raises(ValueError, match=words):

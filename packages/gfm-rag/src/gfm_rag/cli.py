@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -92,12 +92,18 @@ def index_documents(
     equivalents: Annotated[bool, typer.Option(help="Join entities of nearly the same name.")] = True,
     linker: LinkerName = "ngram",
     encoder: EncoderName = "hashing-768",
-    similarity_threshold: Annotated[float, typer.Option(help="Smallest norm_score of an equivalent entity.")] = 0.8,
-    normalizer: Annotated[str, typer.Option(help="unicode, or ascii as the released weights saw it.")] = "unicode",
+    similarity_threshold: Annotated[
+        float | None, typer.Option(help="Smallest norm_score of an equivalent entity, 0.8 for a new index.")
+    ] = None,
+    normalizer: Annotated[
+        str | None, typer.Option(help="unicode (of a new index), or ascii as the released weights saw it.")
+    ] = None,
     compat: Annotated[str | None, typer.Option(help="v1 builds the graph as the official release 1.0.0.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Print what extraction gave for each document.")] = False,
 ) -> None:
     """Extract triples from documents into an index; an interrupted run resumes where it stopped."""
+    asked = {"similarity_threshold": similarity_threshold, "normalizer": normalizer, "compat": compat}
+    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     make = _extractor(extractor, pipeline, base_url, llm, concurrency)
     made = make()  # with Ray, too: what cannot be made here is told before anything is started
     if ray is not None:
@@ -106,15 +112,22 @@ def index_documents(
     chosen = _linker(linker, encoder) if equivalents else None
     if (out / "index.json").is_file():
         index = KGIndex.load(out)
+        _check_settings(index, settings, out)
         index.add_documents(found, made, chosen, cache=cache)
     else:
-        index = KGIndex.from_documents(
-            found, made, chosen, compat=cast("Literal['v1'] | None", compat), cache=cache,
-            normalizer=cast("Literal['unicode', 'ascii']", normalizer), similarity_threshold=similarity_threshold,
-        )  # fmt: skip
+        index = KGIndex.from_documents(found, made, chosen, cache=cache, **settings)
     index.save(out)
     cache.unlink(missing_ok=True)  # the index holds it all
     _tell(index, report)
+
+
+def _check_settings(index: KGIndex, asked: dict[str, Any], folder: Path) -> None:
+    """ValueError for settings that an index which exists does not have: they hold for all of its documents."""
+    for name, value in asked.items():
+        own = getattr(index.settings, name)
+        if value != own:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{folder} was made with {name}={own!r}: {option} {value} is for a new index only")
 
 
 def _tell(index: KGIndex, whole: bool) -> None:

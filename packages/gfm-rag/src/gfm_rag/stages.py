@@ -35,7 +35,7 @@ def pretrain(
             remove_one_hop (False).
 
     Returns:
-        eval_mrr, eval_hits@1, eval_hits@10 of the validation, or nothing.
+        eval_mr, eval_mrr, eval_hits@1, eval_hits@3, eval_hits@10 of the validation, or nothing.
 
     Raises:
         ImportError: transformers or accelerate is missing; names the extra.

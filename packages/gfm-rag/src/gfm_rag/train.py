@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders import Encoder
@@ -32,6 +32,7 @@ from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.questions import prepare_questions
 from gfm_rag.stages import finetune, pretrain
 from gfm_rag.training_data import QuestionGraph, TripleGraph
+from nips_common.artifacts import read_json
 from nips_common.cli import user_errors
 from nips_common.runtime import require, seed_everything
 
@@ -101,6 +102,9 @@ class PretrainArguments(StageArguments):
         default=False, metadata={"help": "Take every edge between the pairs of a batch out of the graph."}
     )
     validation_share: float = dataclasses.field(default=0.05, metadata={"help": "Share of triples held back."})
+    fast_test: int = dataclasses.field(
+        default=500, metadata={"help": "Validate on so many of them, drawn at random, for each index; 0 = on all."}
+    )
 
 
 @dataclasses.dataclass
@@ -140,7 +144,10 @@ def parse(stage: str, argv: Sequence[str]) -> tuple[Any, Any]:
         raise ValueError(f"the stage must be one of {', '.join(_STAGES)}, got {stage!r}")
     transformers = require("transformers", "gfm-rag[train]")
     require("accelerate", "gfm-rag[train]")
-    flags, preset = _take(list(argv), "--preset", "paper")
+    flags = list(argv)
+    if len(flags) == 1 and flags[0].endswith((".yaml", ".yml", ".json")):
+        flags = _flags_of_file(Path(flags[0]))
+    flags, preset = _take(flags, "--preset", "paper")
     if preset not in PRESETS:
         raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     with without_import_notices():  # transformers imports its parts when they are named
@@ -148,10 +155,13 @@ def parse(stage: str, argv: Sequence[str]) -> tuple[Any, Any]:
     parser = transformers.HfArgumentParser(kinds, prog=f"gfm-rag {stage}", description=__doc__)
     metric = "mrr" if stage == "pretrain" else "document_mrr"
     parser.set_defaults(**_TRAINER, metric_for_best_model=metric, **PRESETS[preset][stage])
-    if len(flags) == 1 and flags[0].endswith((".yaml", ".yml", ".json")):
-        flags = _flags_of_file(Path(flags[0]))
+    parser.error = _refuse  # argparse itself would print all options, hundreds of lines
     found: tuple[Any, Any] = parser.parse_args_into_dataclasses(args=flags)
     return found
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"{message} (--help lists all options)")
 
 
 def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
@@ -164,10 +174,21 @@ def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
 
 
 def _flags_of_file(path: Path) -> list[str]:
-    text = path.read_text("utf-8")
-    content = json.loads(text) if path.suffix == ".json" else require("yaml", "pyyaml").safe_load(text)
+    content: Any
+    if path.suffix == ".json":
+        content = read_json(path)
+    else:
+        yaml = require("yaml", "pyyaml")
+        try:
+            content = yaml.safe_load(path.read_text("utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: expected options with values, got {type(content).__name__}")
     flags: list[str] = []
     for key, value in content.items():
+        if value is None:  # as if it were not there
+            continue
         values = value if isinstance(value, list) else [value]
         flags += [f"--{key}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in values)]
     return flags
@@ -205,14 +226,17 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
 
 
 def _check(options: Any) -> None:
-    if options.graphs_in_memory < 1:
-        raise ValueError(f"graphs_in_memory must be at least 1, got {options.graphs_in_memory}")
+    """ValueError for what can be told before anything is read or written."""
+    smallest = {"graphs_in_memory": 1, "num_negatives": 0, "fast_test": 0, "temperature": 0, "document_loss": 0}
+    for name, least in smallest.items():
+        if not getattr(options, name, least) >= least:
+            raise ValueError(f"{name} must be at least {least}, got {getattr(options, name)!r}")
     if isinstance(options, PretrainArguments):
         if not 0 < options.validation_share < 1:
             raise ValueError(f"validation_share must lie strictly between 0 and 1, got {options.validation_share!r}")
-        if options.num_negatives < 0:
-            raise ValueError(f"num_negatives must be at least 1, or 0 for all, got {options.num_negatives}")
         return
+    if not 0 <= options.alpha <= 1:
+        raise ValueError(f"alpha must be between 0 and 1, got {options.alpha!r}")
     for name in ("questions", "validation"):
         files, count = getattr(options, name), len(options.index)
         if len(files) != count and (files or name == "questions"):
@@ -298,7 +322,8 @@ def _split_triples(
     edges = torch.cat([kept, kept + len(whole)])
     graph.edge_index, graph.edge_type = whole.graph.edge_index[:, edges], whole.graph.edge_type[edges]
     train = TripleGraph(graph, whole.triples[kept], whole.graph)
-    return train, TripleGraph(graph, whole.triples[order[:held]], whole.graph)
+    judged = min(held, options.fast_test or held)
+    return train, TripleGraph(graph, whole.triples[order[:judged]], whole.graph)
 
 
 def _split_questions(

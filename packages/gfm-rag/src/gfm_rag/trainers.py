@@ -157,9 +157,10 @@ class PretrainTrainer(GraphTrainer):
         return torch.stack([self.loss(row[kept][None], target[kept][None]) for row, target, kept in rows]).mean()
 
     def judge(self, model: Any, graph: TripleGraph) -> dict[str, float]:
-        """Filtered mean reciprocal rank and hits over both directions."""
+        """Filtered mean rank, mean reciprocal rank and hits over both directions."""
         ranks = torch.cat(completion_ranks(model, graph, self.args.per_device_eval_batch_size))
-        return {"mrr": mrr(ranks), "hits@1": hits_at_k(ranks, 1), "hits@10": hits_at_k(ranks, 10)}
+        hits = {f"hits@{k}": hits_at_k(ranks, k) for k in (1, 3, 10)}
+        return {"mr": float(ranks.float().mean()), "mrr": mrr(ranks), **hits}
 
 
 class FinetuneTrainer(GraphTrainer):
