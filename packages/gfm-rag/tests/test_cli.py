@@ -213,3 +213,18 @@ def test_only_the_known_notices_are_hidden_and_only_during_an_import() -> None:
     assert [str(one.message)[:9] for one in seen] == ["something", "`torch.ji"]
     assert warnings.filters == before
     assert log.level == level
+
+
+def test_an_interrupted_run_resumes_with_its_own_extractor_only(folder: Path) -> None:
+    passage = "London\nLondon lies on the Thames."
+    lines = {
+        name: json.dumps({"passage": passage, "extracted_entities": [], "extracted_triples": [["london", name, "x"]]})
+        for name in ("rule", "spacy-en_core_web_sm")
+    }
+    for name, line in lines.items():
+        (folder / f"new.{name}.extractions.jsonl").write_text(line + "\n")
+    assert call("index", folder / "docs.json", folder / "new") == 0
+    relations = KGIndex.load(folder / "new").relations
+    assert "rule" in relations
+    assert "spacy-en_core_web_sm" not in relations
+    assert not (folder / "new.rule.extractions.jsonl").exists()

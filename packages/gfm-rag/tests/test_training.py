@@ -343,12 +343,16 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_on_batches_of_their_own(folders: Path) -> None:
+def test_two_processes_train_on_batches_of_their_own_from_files_of_their_own(
+    five_folders: list[str], tmp_path: Path
+) -> None:
     from nips_common.testing.torchrun import run_torchrun
 
-    outputs = run_torchrun("gfm_rag.train", ["finetune", *finetune_flags(folders)], timeout=300)
+    flags = many_flags("finetune", five_folders, tmp_path / "out", "--graphs_in_memory", "1")
+    outputs = run_torchrun("gfm_rag.train", ["finetune", *flags], timeout=300)
     assert '"processes": 2' in outputs[0].stdout
-    GNNRetriever.from_pretrained(folders / "stage2")
+    GNNRetriever.from_pretrained(tmp_path / "out")
+    assert list((tmp_path / "out").glob("_*")) == []
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -108,17 +109,25 @@ def index_documents(
     made = make()  # with Ray, too: what cannot be made here is told before anything is started
     if ray is not None:
         made = _on_ray(make, ray, ray_actors)
-    found, cache = read_documents(documents), out.with_name(out.name + ".extractions.jsonl")
+    found, cache = read_documents(documents), _cache(out, extractor, {"spacy": pipeline, "openai": llm}.get(extractor))
     chosen = _linker(linker, encoder) if equivalents else None
     if (out / "index.json").is_file():
         index = KGIndex.load(out)
         _check_settings(index, settings, out)
+        # in memory only until all is extracted: what failed is tried again
+        index.remove_documents(title for title in index.report()["failed_documents"] if title in found)
         index.add_documents(found, made, chosen, cache=cache)
     else:
         index = KGIndex.from_documents(found, made, chosen, cache=cache, **settings)
     index.save(out)
     cache.unlink(missing_ok=True)  # the index holds it all
     _tell(index, report)
+
+
+def _cache(out: Path, extractor: str, model: str | None) -> Path:
+    """Where an interrupted run's extractions wait; another extractor has another file."""
+    name = extractor if model is None else f"{extractor}-{model}"
+    return out.with_name(f"{out.name}.{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.extractions.jsonl")
 
 
 def _check_settings(index: KGIndex, asked: dict[str, Any], folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gfm_rag.gnn_retriever import GNNRetriever
+from gfm_rag.graph_data import without_import_notices
 from gfm_rag.query_gnn import QueryGNN
 from gfm_rag.training_data import GraphPool, QuestionGraph, TripleGraph
 from nips_common.runtime import require
@@ -76,7 +77,8 @@ def _train(
 ) -> dict[str, float]:
     for library in ("transformers", "accelerate"):
         require(library, "gfm-rag[train]")
-    from gfm_rag import trainers
+    with without_import_notices():
+        from gfm_rag import trainers
 
     trainer = getattr(trainers, trainer_name)(model, args, _pool(graphs), _pool(eval_graphs), **options)
     trainer.train(resume_from_checkpoint=True if resume else None)

@@ -219,6 +219,8 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
         metrics: dict[str, float] = function(
             model, train.pool(), args, valid.pool(), resume=stage_args.resume, **options
         )
+    # the folder is swapped for one with the model, in which no other process may be at work by then
+    require("accelerate", "gfm-rag[train]").PartialState().wait_for_everyone()
     if args.process_index == 0:
         model.save_pretrained(args.output_dir)
         print(json.dumps({key: round(value, 6) for key, value in metrics.items()}))
