@@ -56,7 +56,7 @@ def _linker(name: str, encoder: str) -> Linker:
 
 
 def _extractor(
-    name: str, pipeline: str, base_url: str | None, model: str | None, concurrency: int
+    name: str, pipeline: str, base_url: str | None, model: str | None, **of_endpoint: float
 ) -> Callable[[], Extractor]:
     """Makes the extractor; it can be sent to workers."""
     if name == "rule":
@@ -66,7 +66,8 @@ def _extractor(
     if name == "openai":
         if not base_url or not model:
             raise ValueError("--extractor openai needs --base-url and --llm (the key comes from OPENAI_API_KEY)")
-        return partial(OpenAICompatibleExtractor, base_url, model, concurrency=concurrency)
+        options: dict[str, Any] = of_endpoint
+        return partial(OpenAICompatibleExtractor, base_url, model, **options)
     raise ValueError(f"--extractor must be rule, spacy or openai, got {name!r}")
 
 
@@ -86,6 +87,8 @@ def index_documents(
     base_url: Annotated[str | None, typer.Option(help="Of the endpoint, such as http://localhost:8000/v1.")] = None,
     llm: Annotated[str | None, typer.Option(help="The endpoint's name of the model.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint, of each actor.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a reply of the endpoint may take.")] = 120,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply of the endpoint.")] = 4096,
     ray: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Extract on Ray: local, auto or HOST:PORT of a cluster.")
     ] = None,
@@ -105,7 +108,9 @@ def index_documents(
     """Extract triples from documents into an index; an interrupted run resumes where it stopped."""
     asked = {"similarity_threshold": similarity_threshold, "normalizer": normalizer, "compat": compat}
     settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    make = _extractor(extractor, pipeline, base_url, llm, concurrency)
+    make = _extractor(
+        extractor, pipeline, base_url, llm, concurrency=concurrency, timeout=timeout, max_tokens=max_tokens
+    )
     made = make()  # with Ray, too: what cannot be made here is told before anything is started
     if ray is not None:
         made = _on_ray(make, ray, ray_actors)
