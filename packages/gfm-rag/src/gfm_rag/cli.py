@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, cast
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
@@ -15,6 +19,7 @@ from gfm_rag.entity_matcher import EntityMatcher
 from gfm_rag.evaluation import retrieval_recall
 from gfm_rag.extraction import Extractor
 from gfm_rag.extractors import OpenAICompatibleExtractor, RuleExtractor, SpacyExtractor
+from gfm_rag.extractors.ray import RayExtractor
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_files import read_kg
 from gfm_rag.kg_index import KGIndex
@@ -50,16 +55,27 @@ def _linker(name: str, encoder: str) -> Linker:
     return NgramLinker() if name == "ngram" else EmbeddingLinker(train.open_encoder(encoder))
 
 
-def _extractor(name: str, pipeline: str, base_url: str | None, model: str | None, concurrency: int) -> Extractor:
+def _extractor(
+    name: str, pipeline: str, base_url: str | None, model: str | None, **of_endpoint: float
+) -> Callable[[], Extractor]:
+    """Makes the extractor; it can be sent to workers."""
     if name == "rule":
-        return RuleExtractor()
+        return RuleExtractor
     if name == "spacy":
-        return SpacyExtractor(pipeline)
+        return partial(SpacyExtractor, pipeline)
     if name == "openai":
         if not base_url or not model:
             raise ValueError("--extractor openai needs --base-url and --llm (the key comes from OPENAI_API_KEY)")
-        return OpenAICompatibleExtractor(base_url, model, concurrency=concurrency)
+        options: dict[str, Any] = of_endpoint
+        return partial(OpenAICompatibleExtractor, base_url, model, **options)
     raise ValueError(f"--extractor must be rule, spacy or openai, got {name!r}")
+
+
+def _on_ray(make: Callable[[], Extractor], address: str, actors: int) -> Extractor:
+    if address == "local":
+        # below `uv run`, Ray would start its workers by that launcher's command line, and wait for them
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    return RayExtractor(make, actors, address=address)
 
 
 @app.command("index")
@@ -70,30 +86,62 @@ def index_documents(
     pipeline: Annotated[str, typer.Option(help="spaCy pipeline, by name or folder.")] = "en_core_web_sm",
     base_url: Annotated[str | None, typer.Option(help="Of the endpoint, such as http://localhost:8000/v1.")] = None,
     llm: Annotated[str | None, typer.Option(help="The endpoint's name of the model.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint, of each actor.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a reply of the endpoint may take.")] = 120,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply of the endpoint.")] = 4096,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Extract on Ray: local, auto or HOST:PORT of a cluster.")
+    ] = None,
+    ray_actors: Annotated[int, typer.Option(min=1, help="Extractors at work on Ray.")] = 2,
     equivalents: Annotated[bool, typer.Option(help="Join entities of nearly the same name.")] = True,
     linker: LinkerName = "ngram",
     encoder: EncoderName = "hashing-768",
-    similarity_threshold: Annotated[float, typer.Option(help="Smallest norm_score of an equivalent entity.")] = 0.8,
-    normalizer: Annotated[str, typer.Option(help="unicode, or ascii as the released weights saw it.")] = "unicode",
+    similarity_threshold: Annotated[
+        float | None, typer.Option(help="Smallest norm_score of an equivalent entity, 0.8 for a new index.")
+    ] = None,
+    normalizer: Annotated[
+        str | None, typer.Option(help="unicode (of a new index), or ascii as the released weights saw it.")
+    ] = None,
     compat: Annotated[str | None, typer.Option(help="v1 builds the graph as the official release 1.0.0.")] = None,
     report: Annotated[bool, typer.Option("--report", help="Print what extraction gave for each document.")] = False,
 ) -> None:
     """Extract triples from documents into an index; an interrupted run resumes where it stopped."""
-    made = _extractor(extractor, pipeline, base_url, llm, concurrency)
-    found, cache = read_documents(documents), out.with_name(out.name + ".extractions.jsonl")
+    asked = {"similarity_threshold": similarity_threshold, "normalizer": normalizer, "compat": compat}
+    settings: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    make = _extractor(
+        extractor, pipeline, base_url, llm, concurrency=concurrency, timeout=timeout, max_tokens=max_tokens
+    )
+    made = make()  # with Ray, too: what cannot be made here is told before anything is started
+    if ray is not None:
+        made = _on_ray(make, ray, ray_actors)
+    found, cache = read_documents(documents), _cache(out, extractor, {"spacy": pipeline, "openai": llm}.get(extractor))
     chosen = _linker(linker, encoder) if equivalents else None
     if (out / "index.json").is_file():
         index = KGIndex.load(out)
+        _check_settings(index, settings, out)
+        # in memory only until all is extracted: what failed is tried again
+        index.remove_documents(title for title in index.report()["failed_documents"] if title in found)
         index.add_documents(found, made, chosen, cache=cache)
     else:
-        index = KGIndex.from_documents(
-            found, made, chosen, compat=cast("Literal['v1'] | None", compat), cache=cache,
-            normalizer=cast("Literal['unicode', 'ascii']", normalizer), similarity_threshold=similarity_threshold,
-        )  # fmt: skip
+        index = KGIndex.from_documents(found, made, chosen, cache=cache, **settings)
     index.save(out)
     cache.unlink(missing_ok=True)  # the index holds it all
     _tell(index, report)
+
+
+def _cache(out: Path, extractor: str, model: str | None) -> Path:
+    """Where an interrupted run's extractions wait; another extractor has another file."""
+    name = extractor if model is None else f"{extractor}-{model}"
+    return out.with_name(f"{out.name}.{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.extractions.jsonl")
+
+
+def _check_settings(index: KGIndex, asked: dict[str, Any], folder: Path) -> None:
+    """ValueError for settings that an index which exists does not have: they hold for all of its documents."""
+    for name, value in asked.items():
+        own = getattr(index.settings, name)
+        if value != own:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{folder} was made with {name}={own!r}: {option} {value} is for a new index only")
 
 
 def _tell(index: KGIndex, whole: bool) -> None:
