@@ -118,8 +118,10 @@ def sample_negatives(
         (B, 1 + K, 3), the given triples in column 0.
 
     Raises:
-        ValueError: a triple for which every entity is a known answer.
+        ValueError: a triple for which every entity is a known answer, or fewer than one negative.
     """
+    if num_negatives < 1:
+        raise ValueError(f"num_negatives must be at least 1, got {num_negatives}")
     tails, heads = strict_candidates(graph, triples)
     batch = triples.unsqueeze(1).repeat(1, 1 + num_negatives, 1)
     for row, triple in enumerate(triples.tolist()):

@@ -15,7 +15,7 @@ from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
 from gfm_rag.paths import Path
-from gfm_rag.questions import NamedEntities, link_names
+from gfm_rag.questions import NamedEntities, start_entities
 from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
 from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
 
@@ -54,30 +54,35 @@ class GFMRetriever:
                 f"the encoder gives {encoder.dim} dimensions, but the model was made for "
                 f"text_dim={model.config.text_dim}"
             )
-        if not index.entities:
-            raise ValueError("the index has no entities: nothing can be retrieved from it")
         self.index, self.model, self.encoder, self.linker, self.ner = index, model.eval(), encoder, linker, ner
         self.ranker, self.top_k_entities = ranker, top_k_entities
         self.refresh()
 
     def refresh(self) -> None:
-        """Takes up changes of the index: encodes its relations and indexes its entities again."""
+        """Takes up changes of the index: encodes its relations and indexes its entities again.
+
+        The next question does this by itself after `add_documents` and `remove_documents`.
+        """
         device = next(self.model.parameters()).device
+        if not self.index.entities:
+            raise ValueError("the index has no entities: nothing can be retrieved from it")
         graph = self.index.graph(self.encoder)
         check_graph(graph, self.model.config)
         self.graph: Data = graph.to(str(device))
         self.entity_to_document = self.index.entity_to_document.to(device)
         self.entity_weight = inverse_frequency(self.entity_to_document)
         self.linker.index(self.index.entities)
+        self._entities = self.index.entities  # another list as soon as the index changes
 
     def question_entities(self, question: str) -> list[str]:
         """The graph's entities that the question starts from: the nearest of each name, or of the whole question."""
-        names = link_names(self.ner(question), self.index)
-        if not names:
-            names = link_names([question], self.index)
-            log.info("no entity named in %r; linking the whole question", question)
-        linked = self.linker(names, top_k=1) if names else {}
-        return list(dict.fromkeys(linked[name][0]["entity"] for name in names if linked.get(name)))
+        self._follow_index()
+        return start_entities(question, self.index, self.ner, self.linker)
+
+    def _follow_index(self) -> None:
+        if self.index.entities is not self._entities:
+            log.info("the index has changed: taking it up")
+            self.refresh()
 
     def inputs(self, question: str) -> tuple[Tensor, Tensor]:
         """Embedding (1, text_dim) and start mask (1, N) of a question.
@@ -89,16 +94,16 @@ class GFMRetriever:
         device = next(self.model.parameters()).device
         mask = torch.zeros(1, len(self.index.entities), device=device)
         for name in self.question_entities(question):
-            if name not in self.index.entity_ids:
-                raise ValueError(f"start entity {name!r} is not in the graph")
             mask[0, self.index.entity_ids[name]] = 1
         return encode(self.encoder, [question]).to(device), mask
 
     @torch.no_grad()
     def entity_scores(self, question: str) -> Tensor:
-        """(N,) logits of all entities."""
+        """(N,) logits of all entities; ValueError if the network gives NaN, as weights that diverged do."""
         embedding, mask = self.inputs(question)
         scores: Tensor = self.model(self.graph, embedding, mask, self.entity_weight)
+        if not bool(scores.isfinite().all()):
+            raise ValueError("the network gives NaN or infinity: its weights are damaged or have diverged")
         return scores[0]
 
     def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
