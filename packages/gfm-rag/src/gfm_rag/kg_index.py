@@ -119,7 +119,7 @@ class KGIndex:
             text = (texts or {}).get(title, "")
             if isinstance(entities, str) or not all(map(_is_text, (title, text, *entities))):
                 raise ValueError(
-                    f"document {title!r}: title and text must be strings that UTF-8 can write, entities a list of them, "
+                    f"document {title!r}: title, text and each of its entities must be strings that UTF-8 can write, "
                     f"got {str(entities)[:80]!r}"
                 )
             documents.append(Document(title, text, tuple(dict.fromkeys(entities))))
