@@ -77,7 +77,7 @@ class PretrainedNetwork(nn.Module):
             config, tensors = load_folder(folder, cls.kind)
             names = [field.name for field in dataclasses.fields(GFMConfig)]
             check_keys(config, names, names, str(folder / "config.json"))
-            model, where = cls(GFMConfig(**config)), "model.safetensors"
+            model, where = cls(_config(config, folder / "config.json")), "model.safetensors"
         else:
             model = cls(read_official_config(folder / "config.json", cls.kind))
             tensors, where = read_official_weights(folder / "model.pth"), "model.pth"
@@ -110,8 +110,9 @@ def local_folder(name: str | os.PathLike[str]) -> Path:
             return Path(snapshot_download(text, allow_patterns=["config.json", "model.pth", "model.safetensors"]))
         except ImportError as error:
             raise FileNotFoundError(f'{text} is no folder; for hub names: pip install "gfm-rag[encoders]"') from error
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise FileNotFoundError(f"{text} is no folder, and the hub did not give it: {error}") from error
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise FileNotFoundError(f"{text} is no folder, and the hub did not give it: {reason}") from error
     raise FileNotFoundError(f"{text}: no such model folder (expected config.json and model.safetensors or model.pth)")
 
 
@@ -144,7 +145,14 @@ def read_official_config(path: Path, kind: str) -> GFMConfig:
     )
     if False in (found.get("init_entities_weight"), found.get("init_nodes_weight")):
         log.warning("%s: this model was trained without entity weights, but GFMRetriever always gives them", path)
-    return GFMConfig(**settings, text_dim=sizes[0])
+    return _config({**settings, "text_dim": sizes[0]}, path)
+
+
+def _config(settings: Mapping[str, Any], path: Path) -> GFMConfig:
+    try:
+        return GFMConfig(**settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_target(target: object, known: Mapping[str, str] | tuple[str, ...], path: Path) -> None:
