@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+_LONGEST_FIELD = 2**31 - 1  # what every platform takes; the default of 131,072 is less than a long text
 
 
 def read_text(path: Path) -> str:
@@ -46,7 +47,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     while True:
-        limit = csv.field_size_limit(sys.maxsize)  # of the whole process; a field may hold a text of any length
+        limit = csv.field_size_limit(_LONGEST_FIELD)  # of the whole process, so it is put back
         try:
             row = next(reader, None)
         except csv.Error as error:
