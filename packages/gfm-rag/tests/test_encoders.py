@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -93,3 +94,64 @@ def test_what_is_no_encoder_is_refused(folder: Path, tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"gave \(1, 4\) for 1 texts and dim=3"):
         encode(Wrong(), ["x"])
+
+
+class Given:
+    """Gives one answer, whatever the texts."""
+
+    dim = 2
+
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = vectors
+
+    def encode(self, texts: Any) -> Any:
+        return self.vectors
+
+
+@pytest.mark.filterwarnings("error")
+def test_vectors_may_come_in_any_type_of_number() -> None:
+    frozen = np.ones((1, 2), dtype=np.float16)
+    frozen.setflags(write=False)
+    half = torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)
+    for vectors in (frozen, half, [[1, 1]], [np.ones(2)], [torch.ones(2)], torch.ones(1, 2, dtype=torch.int64)):
+        found = encode(Given(vectors), ["x"])
+        assert torch.equal(found, torch.ones(1, 2))
+        assert not found.requires_grad
+    buffer = np.ones((1, 2), dtype=np.float32)
+    found = encode(Given(buffer), ["x"])
+    buffer[:] = 7  # an encoder that uses its buffer again
+    assert torch.equal(found, torch.ones(1, 2))
+
+
+def test_vectors_that_cannot_be_used_are_told() -> None:
+    for vectors in (None, "no", [[1], [1, 2]], [["a", "b"]]):
+        with pytest.raises(ValueError, match=r"must give a tensor or an array of \(1, dim=2\) numbers for 1 texts"):
+            encode(Given(vectors), ["x"])
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="the encoder gave NaN or infinity for the text 'b'"):
+            encode(Given(torch.tensor([[1.0, 1.0], [1.0, value]])), ["a", "b"])
+    with pytest.raises(ValueError, match=r"gave \(2,\) for 1 texts and dim=2"):
+        encode(Given(torch.ones(2)), ["x"])
+
+
+def test_hashing_does_not_depend_on_what_is_encoded_together() -> None:
+    texts = [f"text {number}" for number in range(600)] + ["", "\ud800"]
+    vectors = HashingEncoder(16).encode(texts)
+    assert torch.equal(vectors[::100], torch.cat([HashingEncoder(16).encode([text]) for text in texts[::100]]))
+    assert HashingEncoder(16).encode([]).shape == (0, 16)
+
+
+def test_an_encoder_used_in_another_way_has_another_name(folder: Path) -> None:
+    names = [SentenceEncoder(folder, **options).name for options in ({}, {"normalize": True}, {"prompt": "query: "})]
+    assert len(set(names)) == 3
+    assert SentenceEncoder(folder, normalize=False).name == names[0]
+
+
+def test_layers_that_are_not_read_are_refused(folder: Path) -> None:
+    file = folder / "modules.json"
+    types = ["Transformer", "Pooling", "Dense", "Normalize"]
+    file.write_text(json.dumps([{"type": f"sentence_transformers.models.{name}"} for name in types]))
+    for normalize in (None, False):
+        with pytest.raises(ValueError, match=r"modules\.json: modules must be .* got Dense"):
+            SentenceEncoder(folder, normalize=normalize)
+    file.unlink()

@@ -92,3 +92,21 @@ def test_the_query_network_leaves_its_graph_alone_and_names_wrong_batches(make_g
     assert rows(graph) == before
     with pytest.raises(ValueError, match=r"\(B, 1 \+ K, 3\), got \(3, 3\)"):
         model(graph, triples_of(graph, 3))
+
+
+def test_triples_that_are_none_of_the_graph_are_named(make_graph: Any) -> None:
+    graph = make_graph()
+    for triple, words in (
+        ([0, 9, 0], r"\(0, 9, 0\) is none of a graph of 9 entities and 6 relations"),
+        ([-1, 1, 0], r"\(-1, 1, 0\) is none"),
+        ([0, 1, 6], r"\(0, 1, 6\) is none"),
+        ([0.0, 1.0, 0.0], r"whole numbers \(\.\.\., 3\), got torch\.float32"),
+        ([0, 1], r"whole numbers \(\.\.\., 3\)"),
+    ):
+        for check in (remove_easy_edges, strict_candidates):
+            with pytest.raises(ValueError, match=words):
+                check(graph, torch.tensor([triple]))
+    with pytest.raises(ValueError, match=r"\(B, 3\), got \(3,\)"):
+        strict_candidates(graph, torch.tensor([0, 1, 0]))
+    with pytest.raises(ValueError, match="num_negatives must be at least 1, got 0"):
+        sample_negatives(graph, triples_of(graph, 2), 0)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from gfm_rag import HashingEncoder, KGIndex, NgramLinker, normalize_phrase, read_kg
+from gfm_rag import EmbeddingLinker, HashingEncoder, KGIndex, NgramLinker, normalize_phrase, read_kg
+from gfm_rag.entity_resolution import equivalent_edges
 
 TEXTS = {
     "Ada Lovelace": [["Ada Lovelace", "worked with", "Charles Babbage"], ["Ada Lovelace", "met", "Charles Babbage"]],
@@ -265,3 +274,166 @@ def test_lines_without_three_fields_are_named_or_skipped(
         read_kg(tmp_path / name)
     assert read_kg(tmp_path / name, strict=False) == [("a", "r", "b"), (" x", "r ", "y")]
     assert "skipped 2 lines" in caplog.text
+
+
+NAMES = st.sampled_from(["ada", "adas", "ada b", "london", "londons", "日本", "日本国", "xx"])
+TRIPLES = st.lists(st.tuples(NAMES, st.sampled_from(["r", "s", "equivalent"]), NAMES), min_size=1, max_size=3)
+TABLES = st.dictionaries(st.sampled_from("ABCDEF"), TRIPLES, min_size=2, max_size=6)
+
+
+@given(TABLES, st.integers(1, 5), st.lists(NAMES, max_size=2), st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_an_index_that_shrank_is_that_of_the_documents_left(
+    table: Any, left: int, free: list[str], linked: bool, multi_relation: bool
+) -> None:
+    kept = dict(list(table.items())[:left])
+    options: Any = {"similarity_threshold": 0.4, "multi_relation": multi_relation}
+    linker = NgramLinker() if linked else None
+
+    def build_of(triples: Any) -> KGIndex:
+        return KGIndex.from_documents(dict.fromkeys(triples, "text"), Extractor(triples), linker, **options)
+
+    def equal(first: KGIndex, second: KGIndex) -> bool:
+        same_entities = set(first.entities) == set(second.entities)
+        return same_entities and in_names(first) == in_names(second)
+
+    gone = [title for title in table if title not in kept]
+    shrunk, fresh = build_of(table), build_of(kept)
+    shrunk.remove_documents(gone)
+    assert equal(shrunk, fresh)
+    back = build_of(kept)
+    back.add_documents(dict.fromkeys(gone, "text"), Extractor(table), linker)
+    back.remove_documents(gone)
+    assert equal(back, fresh)
+    # entities that were given without a document outlive the documents that named them for a while
+    given_triples = [(name, "given", "ada") for name in free]
+    before, grown = (KGIndex.from_triples(given_triples, {"Z": ["ada"]}) for _ in range(2))
+    grown.add_documents(dict.fromkeys(table, "text"), Extractor(table))
+    grown.remove_documents(table)
+    assert grown.triples == before.triples
+    assert grown.entities == before.entities
+
+
+def test_a_linker_that_fails_leaves_the_index_as_it_was() -> None:
+    class Failing(NgramLinker):
+        def index(self, names: Any) -> None:
+            raise ConnectionError("no answer")
+
+    few = {title: text for title, text in DOCUMENTS.items() if title != "Ada Lovelace"}
+    index = build(few, similarity_threshold=0.5)
+    before = index.triples
+    assert any(relation == "equivalent" for _, relation, _ in before)
+    with pytest.raises(ConnectionError):
+        index.add_documents(DOCUMENTS, Extractor(), Failing())
+    assert index.documents == list(few)
+    assert index.triples == before
+
+
+WILD = st.text(
+    alphabet=st.sampled_from([*"ab,\"'\\:\t\n\r \x00\x0b\x1c\x85\u2028\u2029\ufeff", "😀", "\u0301", "日"]), max_size=5
+)
+
+
+@given(st.lists(st.tuples(WILD, WILD, WILD), max_size=3), st.dictionaries(WILD, st.lists(WILD, max_size=2), max_size=3))
+@settings(deadline=None)
+def test_any_string_survives_a_folder(triples: Any, entities: Any) -> None:
+    index = KGIndex.from_triples(triples, entities, {title: f"{title}\u2028x" for title in entities})
+    with tempfile.TemporaryDirectory() as folder:
+        index.save(Path(folder) / "index")
+        loaded = KGIndex.load(Path(folder) / "index")
+        assert read_kg(Path(folder) / "index" / "graph.csv") == index.triples
+    assert (loaded.triples, loaded.document_entities) == (index.triples, index.document_entities)
+    assert [loaded.text(title) for title in entities] == [index.text(title) for title in entities]
+
+
+def test_fields_of_any_length_come_back(tmp_path: Path) -> None:
+    index = KGIndex.from_triples([("x" * 200_000, "r", "y")], {})
+    index.save(tmp_path / "index")
+    assert KGIndex.load(tmp_path / "index").triples == index.triples
+
+
+@pytest.mark.slow
+def test_a_save_that_is_killed_leaves_a_whole_index(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    build().save(folder)
+    code = (
+        "import sys; from gfm_rag import KGIndex; index = KGIndex.load(sys.argv[1]); print('ready', flush=True)\n"
+        "while True: index.save(sys.argv[1])"
+    )
+    for wait in (0.003, 0.03):
+        with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(wait)
+            os.kill(process.pid, signal.SIGKILL)
+        assert KGIndex.load(folder).triples == build().triples
+    assert [path.name for path in tmp_path.iterdir()] == ["index"]  # nothing unfinished is left behind
+
+
+def test_settings_and_documents_of_other_types_are_named(tmp_path: Path) -> None:
+    index = build()
+    index.save(tmp_path / "index")
+    head = json.loads((tmp_path / "index" / "index.json").read_text())
+    row = json.loads((tmp_path / "index" / "documents.jsonl").read_text().splitlines()[0])
+    for change, words in (
+        ({"settings": 3}, "settings: expected a JSON object, got int"),
+        ({"settings": {**head["settings"], "similarity_threshold": "x"}}, "between 0 and 1, got 'x'"),
+        ({"settings": {**head["settings"], "max_sim_neighbors": "x"}}, "at least 1, got 'x'"),
+        ({"settings": {**head["settings"], "add_title": "no"}}, "add_title must be True or False, got 'no'"),
+        ({"encoder": 5}, "encoder must be a name or null, got 5"),
+    ):
+        (tmp_path / "index" / "index.json").write_text(json.dumps({**head, **change}))
+        with pytest.raises(ValueError, match=rf"index\.json.*{words}"):
+            KGIndex.load(tmp_path / "index")
+    (tmp_path / "index" / "index.json").write_text(json.dumps(head))
+    for line in (json.dumps({**row, "entities": "abc"}), json.dumps({**row, "title": 3}), "[" * 100_000, "7"):
+        (tmp_path / "index" / "documents.jsonl").write_text(line)
+        with pytest.raises(ValueError, match=r"documents\.jsonl, line 1: not"):
+            KGIndex.load(tmp_path / "index")
+    (tmp_path / "index" / "documents.jsonl").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"documents\.jsonl: not UTF-8 text \(invalid start byte at byte 0\)"):
+        KGIndex.load(tmp_path / "index")
+
+
+def test_strings_that_are_none_are_refused_before_any_work() -> None:
+    extractor = Extractor()
+    with pytest.raises(ValueError, match=r"document 'A\\ud800': title and text must be non-empty strings that UTF-8"):
+        KGIndex.from_documents({"London": "x", "A\ud800": "half of a surrogate pair"}, extractor)
+    with pytest.raises(TypeError, match="documents must be a mapping of title to text, got list"):
+        KGIndex.from_documents(["London"], extractor)  # type: ignore[arg-type]
+    assert extractor.asked == []
+    with pytest.raises(ValueError, match="entities of document 'T' must be a list of strings, got 'abc'"):
+        KGIndex.from_triples([], {"T": "abc"})
+    for entities in ([1], ["\ud800"]):
+        with pytest.raises(ValueError, match="document 'T': title, text and each of its entities must be strings"):
+            KGIndex.from_triples([], {"T": entities})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="triple 0 must be three strings"):
+        KGIndex.from_triples(["abc"], {})
+
+
+@pytest.mark.parametrize("name", ["kg.txt", "kg.csv", "KG.CSV"])
+def test_triples_of_a_table_program_are_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + "é,r,b\r\n".encode())
+    assert read_kg(tmp_path / name) == [("é", "r", "b")]
+    (tmp_path / name).write_bytes(b"\xe9,r,b\n")
+    with pytest.raises(ValueError, match=rf"{name}: not UTF-8 text"):
+        read_kg(tmp_path / name)
+
+
+@pytest.mark.parametrize("linker", [NgramLinker(), EmbeddingLinker(HashingEncoder(32))], ids=["trigrams", "embeddings"])
+def test_only_the_neighbours_of_a_block_of_names_are_held(linker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"name {number % 7} of {number}" for number in range(40)]
+    whole = equivalent_edges(names, linker, 0.5, 5)
+    asked: list[int] = []
+
+    class Watched:
+        index = linker.index
+
+        def __call__(self, queries: Any, top_k: int = 1) -> Any:
+            asked.append(len(queries))
+            return linker(queries, top_k)
+
+    monkeypatch.setattr("gfm_rag.entity_resolution._ASKED", 16)
+    assert equivalent_edges(names, Watched(), 0.5, 5) == whole
+    assert whole
+    assert asked == [16, 16, 8]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gfm_rag import exact_match, f1_score, recall_at_k
+from gfm_rag import evaluate_answers, exact_match, f1_score, recall_at_k
 from gfm_rag.multihop import read_documents, read_multihop
 
 HOTPOT = [
@@ -118,3 +118,47 @@ def test_exact_match_and_recall() -> None:
         recall_at_k(["a"], [], 1)
     with pytest.raises(ValueError, match="hotpotqa, 2wiki, musique, got 'squad'"):
         f1_score("a", "b", "squad")  # type: ignore[arg-type]
+
+
+def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    texts = {"a\u2028b": "c\x85d", "e": "f\u2029"}
+    lines = [json.dumps({"title": title, "text": text}, ensure_ascii=False) for title, text in texts.items()]
+    (tmp_path / "d.jsonl").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert read_documents(tmp_path / "d.jsonl") == texts
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{}", r"d\.json: holds no document"),
+        (b"[]", r"d\.json: holds no document"),
+        (b'{"a": "\xe9"}', r"d\.json: not UTF-8 text"),
+        (b"[" * 100_000, r"d\.json: not valid JSON"),
+    ],
+)
+def test_files_without_documents_or_damaged_ones_are_named(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "d.json").write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        read_documents(tmp_path / "d.json")
+
+
+def test_passages_without_text_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    entry = {**HOTPOT[0], "context": [["A", ["One."]], ["B", []]]}
+    (tmp_path / "dev.json").write_text(json.dumps([entry]))
+    assert read_multihop(tmp_path / "dev.json", "hotpotqa").documents == {"A": "One."}
+    assert "left out 1 passages" in caplog.text
+
+
+def test_many_texts_of_one_title_are_numbered_past_titles_that_exist(tmp_path: Path) -> None:
+    passages = [("T", "1"), ("T (2)", "2"), ("T", "3"), ("T", "4"), ("T", "1")]
+    paragraphs = [{"title": t, "paragraph_text": x, "is_supporting": x == "4"} for t, x in passages]
+    (tmp_path / "dev.jsonl").write_text(json.dumps({**MUSIQUE, "paragraphs": paragraphs}))
+    found = read_multihop(tmp_path / "dev.jsonl", "musique")
+    assert found.documents == {"T": "1", "T (2)": "2", "T (3)": "3", "T (4)": "4"}
+    assert found.questions[0]["supporting_facts"] == ["T (4)"]
+
+
+def test_rows_without_a_response_or_an_answer_are_named() -> None:
+    for row in ({"answer": "x"}, {"response": None, "answer": "x"}, {"response": "x", "answer": ["x"]}):
+        with pytest.raises(ValueError, match="row 0 must have the strings response and answer"):
+            evaluate_answers([row], "2wiki")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gfm_rag.official_trees import question_of_v2, read_attributes, read_official_tree
+from gfm_rag.questions import link_names
 
 
 def make_v1(root: Path) -> Path:
@@ -71,3 +72,19 @@ def test_v2_questions_take_the_names_of_v1() -> None:
     assert question_of_v2(item) == {
         "id": "1", "question": "q", "supporting_facts": ["T"], "question_entities": ["a"], "supporting_entities": ["b"]
     }  # fmt: skip
+
+
+def test_names_in_questions_are_written_as_the_official_graph_has_them(tmp_path: Path) -> None:
+    root = make_v1(tmp_path / "data")
+    (root / "processed" / "stage1" / "kg.txt").write_text("caf,r,b\n")
+    assert link_names(["Café"], read_official_tree(root)) == ["caf"]
+
+
+def test_v2_documents_keep_their_order_and_cells_any_length(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    (tmp_path / "nodes.csv").write_text(f"name,type,attributes\nZ,document,{long}\nA,document,\na,entity,\n")
+    (tmp_path / "edges.csv").write_text("source,relation,target\na,is_mentioned_in,A\n")
+    assert read_official_tree(tmp_path).documents == ["Z", "A"]
+    (tmp_path / "edges.csv").write_text('source,relation,target\n"a,r,b\n')
+    with pytest.raises(ValueError, match=r"edges\.csv, line 2: unexpected end of data"):
+        read_official_tree(tmp_path)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from gfm_rag.grouped_edges import grouped_edges
+from gfm_rag.path_figure import draw_paths
 from gfm_rag.paths import best_paths
 
 
@@ -96,3 +100,30 @@ def test_wrong_targets_and_counts_are_refused(make_graph: Any, make_model: Any, 
         model.explain(graph, *make_questions(2, 9), 1)
     with pytest.raises(ValueError, match="None or 'v1'"):
         model.explain(graph, questions, mask, 1, compat="v2")
+
+
+def test_millions_of_walks_are_searched_exactly() -> None:
+    # every pair of 40 nodes, both ways: 40 ** 6 walks of 6 hops; the best ones use the one strong edge of each layer
+    nodes = torch.cartesian_prod(torch.arange(40), torch.arange(40)).T.contiguous()
+    graph = Data(edge_index=nodes, edge_type=torch.zeros(1600, dtype=torch.long), num_nodes=40, num_relations=2)
+    importance = torch.zeros(6, 1600)
+    chain = [3, 3, 8, 1, 8, 2, 5]  # over a self-loop and a cycle
+    for layer, (source, receiver) in enumerate(itertools.pairwise(chain)):
+        importance[layer, receiver * 40 + source] = 1 + layer
+    best = best_paths(grouped_edges(graph), importance, [3, 4], 5, 3)[0]
+    assert [best.steps[0].source, *(step.target for step in best.steps)] == chain
+    assert best.weight == pytest.approx(21 / 6)
+
+
+def test_parallel_edges_are_walks_of_their_own() -> None:
+    edges = torch.tensor([[1, 1, 1], [0, 0, 0]])
+    graph = Data(edge_index=edges, edge_type=torch.tensor([0, 1, 1]), num_nodes=2, num_relations=2)
+    paths = best_paths(grouped_edges(graph), torch.tensor([[0.1, 0.3, 0.2]]), [0], 1, 10)
+    assert [path.weight for path in paths] == pytest.approx([0.3, 0.2, 0.1])
+    assert [path.steps[0].relation for path in paths] == [1, 1, 0]
+
+
+def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    draw_paths(tmp_path / "paths.svg", [(0.5, [("$a_{$", "costs $", "$b$", False)])], "why $c^{$")
+    assert (tmp_path / "paths.svg").stat().st_size > 0

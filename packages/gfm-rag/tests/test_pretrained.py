@@ -139,3 +139,40 @@ def test_damaged_folders_are_told_in_one_line(tmp_path: Path) -> None:
 def test_settings_outside_their_range_are_named(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         GFMConfig(**fields)
+
+
+def test_a_folder_may_hold_both_forms_and_gives_the_last(tmp_path: Path) -> None:
+    first, second = small(), small()
+    with torch.no_grad():
+        second.rel_mlp.bias += 1
+    first.save_pretrained(tmp_path / "model")
+    second.save_pretrained(tmp_path / "model", official=True)
+    assert same(GNNRetriever.from_pretrained(tmp_path / "model"), second)
+    first.save_pretrained(tmp_path / "model")
+    assert same(GNNRetriever.from_pretrained(tmp_path / "model"), first)
+
+
+def test_strange_values_in_an_official_configuration_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, (config, words) in enumerate(
+        (
+            ({**V1, "_target_": ["x"]}, r"unknown _target_ \['x'\]"),
+            ({**V1, "entity_model": {**ENTITY, "_target_": {"x": 1}}}, "unknown _target_ {'x': 1}"),
+            ({**V1, "entity_model": {**ENTITY, "hidden_dims": "8"}}, "hidden_dims must be a non-empty list"),
+            ({**V1, "rel_emb_dim": None}, "text_dim must be a whole number"),
+        )
+    ):
+        with pytest.raises(ValueError, match=rf"config\.json: {words}"):
+            GNNRetriever.from_pretrained(write_official(tmp_path / str(number), config))
+    GNNRetriever.from_pretrained(write_official(tmp_path / "2.0.0", {**V2, "dataset_config": {}}))
+    assert not caplog.records
+    GNNRetriever.from_pretrained(write_official(tmp_path / "off", {**V2, "init_nodes_weight": False}))
+    assert "trained without entity weights" in caplog.text
+
+
+def test_a_name_that_no_hub_can_have_is_no_folder() -> None:
+    for name in ("no/such folder", "no/such"):
+        with pytest.raises(FileNotFoundError, match="is no folder, and the hub did not give it") as caught:
+            GNNRetriever.from_pretrained(name)
+        assert "\n" not in str(caught.value)

@@ -94,3 +94,50 @@ def test_averages_are_taken_within_each_question_first() -> None:
     assert hits_at_k(torch.cat(ranks), 2) == pytest.approx(2 / 3)
     with pytest.raises(ValueError, match="no rank"):
         mrr([])
+
+
+def test_scores_that_are_no_numbers_have_no_rank() -> None:
+    scores, mask = torch.tensor([[float("nan"), 1.0]]), torch.tensor([[True, False]])
+    with pytest.raises(ValueError, match="scores hold NaN"):
+        filtered_ranks(scores, torch.tensor([0]), mask)
+    with pytest.raises(ValueError, match="scores hold NaN"):
+        target_ranks(scores, mask)
+    with pytest.raises(ValueError, match="entity_logits hold NaN"):
+        rank_documents(scores, torch.eye(2))
+
+
+def test_ranks_name_sizes_and_targets_that_do_not_fit() -> None:
+    scores, everyone = torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool)
+    for target, candidates, words in (
+        ([0, 3], everyone, r"2 ids from 0 to 2, got \[0, 3\]"),
+        ([0], everyone, "2 ids from 0 to 2"),
+        ([0, 1], everyone[:, :2], r"candidates must both be \(batch, entities\), got \(2, 3\) and \(2, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            filtered_ranks(scores, torch.tensor(target), candidates)
+    with pytest.raises(ValueError, match="target_mask must both be"):
+        target_ranks(scores, everyone[:1])
+
+
+@given(st.integers(0, 200))
+def test_filtered_ranks_leave_out_exactly_the_targets_above(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(4, (2, 8), generator=generator).float()
+    mask = torch.rand(2, 8, generator=generator) > 0.5
+    for row in range(2):
+        order = sorted(range(8), key=lambda i: (-float(scores[row, i]), i))
+        others = [[i for i in order if i == target or not mask[row, i]] for target in mask[row].nonzero().flatten()]
+        expected = [found.index(int(target)) + 1 for found, target in zip(others, mask[row].nonzero(), strict=True)]
+        assert target_ranks(scores, mask)[row].tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_logits_of_other_types_are_ranked_as_exactly_as_float32(ranker: Any, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[1, 2]])
+    matrix = torch.ones(2, 3001)  # more documents than half precision can count
+    matrix[0, 1:] = 0
+    for form in (matrix, matrix.to_sparse_coo()):
+        expected = rank_documents(logits.float(), form, ranker, 2)
+        assert torch.equal(rank_documents(logits.to(dtype), form, ranker, 2), expected)
+    assert float(inverse_frequency(matrix)[1]) == pytest.approx(1 / 3001)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gfm_rag import (
     BM25Retriever,
@@ -23,6 +26,8 @@ from gfm_rag import (
     rank_documents,
 )
 from gfm_rag.entity_matcher import EntityMatcher
+from gfm_rag.linkers import _largest
+from gfm_rag.questions import link_names
 
 TRIPLES = [
     ("ada lovelace", "worked with", "charles babbage"),
@@ -192,3 +197,89 @@ def test_names_are_found_whatever_their_case_and_the_longest_wins() -> None:
     matcher = EntityMatcher(["engine", "analytical engine", "in", "日本"], shortest=2)
     assert matcher("Was the ANALYTICAL Engine in 日本 or an engine?") == ["analytical engine", "in", "日本", "engine"]
     assert EntityMatcher(["in"])("in") == []
+
+
+def test_a_changed_index_is_never_read_with_the_old_graph() -> None:
+    retriever, baselines = make(), [BM25Retriever, lambda index: DenseRetriever(index, HashingEncoder(8))]
+    index = retriever.index
+    stale = [make_baseline(index) for make_baseline in baselines]
+    stale.append(PageRankRetriever(index, NgramLinker(), EntityMatcher(index.entities)))
+    extractor = lambda passage: {"passage": passage, "extracted_triples": [["london", "has", "tower"]]}
+    # as many entities and documents as before, but others
+    index.remove_documents(["Ada", "Nothing"])
+    index.add_documents({"Tower": "London has a tower.", "More": "London has a tower, too."}, extractor)
+    fresh = GFMRetriever(index, retriever.model, HashingEncoder(16), NgramLinker(), EntityMatcher(index.entities))
+    expected = fresh.retrieve("tower of london")
+    assert retriever.retrieve("tower of london") == expected
+    for old in stale:
+        with pytest.raises(ValueError, match=r"the index has changed since this \w+Retriever was made: make it anew"):
+            old.retrieve("london")
+
+
+def test_names_of_given_entities_stay_as_they_are_written() -> None:
+    index = KGIndex.from_triples([("A_B", "r", "a b"), ("a b", "r", "Ünï")], {"T": ["A_B"]})
+    assert link_names(["A_B", "Ünï", "Über!", "?"], index) == ["A_B", "Ünï", "über"]
+    for names in ("A_B", None, [1]):
+        with pytest.raises(TypeError, match="ner must give a list of the names in a question"):
+            link_names(names, index)  # type: ignore[arg-type]
+
+
+def test_weights_that_diverged_are_told() -> None:
+    retriever = make()
+    with torch.no_grad():
+        retriever.model.entity_model.mlp[0].weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="the network gives NaN or infinity"):
+        retriever.retrieve("london")
+
+
+def test_baselines_of_an_empty_index_find_nothing() -> None:
+    index = KGIndex.from_triples([], {})
+    for baseline in (
+        BM25Retriever(index),
+        DenseRetriever(index, HashingEncoder(4)),
+        PageRankRetriever(index, NgramLinker(), lambda _: []),
+        PageRankRetriever(index, EmbeddingLinker(HashingEncoder(4)), lambda _: []),
+    ):
+        assert baseline.retrieve("anything") == []
+
+
+def test_bm25_adds_the_weights_of_all_words() -> None:
+    texts = {"a": "red red fox", "b": "blue fox", "c": "owl"}
+    index = KGIndex.from_triples([], dict.fromkeys(texts, ()), texts)
+    lengths, mean = {"a": 4, "b": 3, "c": 2}, 3.0
+
+    def weight(times: int, title: str, frequency: int) -> float:
+        idf = math.log(1 + (3 - frequency + 0.5) / (frequency + 0.5))
+        return idf * times * 2.5 / (times + 1.5 * (0.25 + 0.75 * lengths[title] / mean))
+
+    expected = [weight(2, "a", 1) + weight(1, "a", 2), weight(1, "b", 2), 0.0]
+    assert BM25Retriever(index).scores("Red, fox?").tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("damping", [0.5, 0.85])
+def test_page_rank_of_nodes_without_edges_returns_to_the_start(damping: float) -> None:
+    # x has no edge; y has only an edge to itself, and y and z two parallel ones
+    triples = [("yyy", "r", "yyy"), ("yyy", "r", "zzz"), ("yyy", "s", "zzz"), ("zzz", "r", "yyy")]
+    index = KGIndex.from_triples(triples, {"X": ["xxx", "yyy"], "Z": ["zzz"]})
+    both = PageRankRetriever(index, NgramLinker(), lambda text: text.split(), damping, iterations=300)
+    walk = torch.tensor([[0.5, 1, 0], [0.5, 0, 0], [0, 0, 0]], dtype=torch.float64)  # y, z, x
+    start = torch.tensor([0.5, 0, 0.5], dtype=torch.float64)
+    walk[:, 2] = start  # a walk that cannot go on begins anew
+    expected = torch.linalg.solve(torch.eye(3, dtype=torch.float64) - damping * walk, (1 - damping) * start)
+    torch.testing.assert_close(both.entity_scores("xxx yyy"), expected)
+    for options, words in (
+        ({"iterations": 0}, "iterations must be"),
+        ({"ranker": "x"}, "got 'x'"),
+        ({"damping": 1}, "got 1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            PageRankRetriever(index, NgramLinker(), lambda _: [], **options)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 300), st.integers(1, 13))
+def test_neighbours_are_those_of_a_stable_sort(seed: int, top: int) -> None:
+    scores = torch.randint(6, (3, 12), generator=torch.Generator().manual_seed(seed)).float()
+    kept, columns = _largest(scores, min(top, 12))
+    expected = scores.argsort(dim=1, descending=True, stable=True)[:, :top]
+    assert torch.equal(columns, expected)
+    assert torch.equal(kept, scores.gather(1, expected))

@@ -89,11 +89,13 @@ def evaluate_answers(rows: Iterable[Mapping[str, Any]], style: Style) -> dict[st
         style: as in `f1_score`. The official MuSiQue script exchanges precision and recall; here they are not.
 
     Raises:
-        ValueError: no rows, or an unknown style.
+        ValueError: no rows, a row without a response or an answer, or an unknown style.
     """
     _check_style(style)
     metrics: list[tuple[float, float, float, float]] = []
-    for row in rows:
+    for number, row in enumerate(rows):
+        if not all(isinstance(row.get(name), str) for name in ("response", "answer")):
+            raise ValueError(f"row {number} must have the strings response and answer, got {dict(row)!r:.120}")
         prediction = answer_text(row["response"])
         aliases = [] if style == "hotpotqa" else list(row.get("answer_aliases") or [])
         gold = [row["answer"], *aliases]

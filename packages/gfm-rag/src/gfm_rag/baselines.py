@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from array import array
 from collections import Counter
 
 import torch
@@ -12,9 +14,9 @@ from gfm_rag.encoders import Encoder, encode
 from gfm_rag.incidence import incidence
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
-from gfm_rag.phrases import normalize_phrase
-from gfm_rag.questions import NamedEntities, link_names
-from gfm_rag.ranking import Ranker, inverse_frequency, rank_documents
+from gfm_rag.phrases import words_of
+from gfm_rag.questions import NamedEntities, start_entities
+from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
 from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
 
 
@@ -22,8 +24,31 @@ def _passage(index: KGIndex, title: str) -> str:
     return f"{title}\n{index.text(title)}"
 
 
-class BM25Retriever:
-    """Okapi BM25 over title and text, words in lower case without punctuation.
+class _Baseline(ABC):
+    """Ranks the documents that an index had when the retriever was made."""
+
+    def __init__(self, index: KGIndex) -> None:
+        self.index = index
+        self._documents = index.document_entities  # another dictionary as soon as the index changes
+
+    @abstractmethod
+    def scores(self, question: str) -> Tensor:
+        """(D,) scores."""
+
+    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
+        """The best documents.
+
+        Raises:
+            ValueError: an empty question, a `top_k` below 1, or an index that has changed since.
+        """
+        check_question(question, top_k)
+        if self.index.document_entities is not self._documents:
+            raise ValueError(f"the index has changed since this {type(self).__name__} was made: make it anew")
+        return best_documents(self.scores(question), self.index.documents, self.index.text, top_k)
+
+
+class BM25Retriever(_Baseline):
+    """Okapi BM25 over title and text, words in lower case without punctuation (characters in Chinese and the like).
 
     Args:
         index: of the documents.
@@ -32,38 +57,33 @@ class BM25Retriever:
     """
 
     def __init__(self, index: KGIndex, k1: float = 1.5, b: float = 0.75) -> None:
-        self.index = index
-        counts = [Counter(_words(_passage(index, title))) for title in index.documents]
+        super().__init__(index)
+        counts = [Counter(words_of(_passage(index, title))) for title in index.documents]
         lengths = [sum(count.values()) for count in counts]
         mean = sum(lengths) / max(len(lengths), 1) or 1.0
-        postings: dict[str, list[tuple[int, float]]] = {}
+        postings: dict[str, tuple[array[int], array[float]]] = {}  # documents of a word, and its weights in them
         for number, count in enumerate(counts):
             held = k1 * (1 - b + b * lengths[number] / mean)
             for word, times in count.items():
-                postings.setdefault(word, []).append((number, times * (k1 + 1) / (times + held)))
+                numbers, weights = postings.setdefault(word, (array("q"), array("d")))
+                numbers.append(number)
+                weights.append(times * (k1 + 1) / (times + held))
         self._postings = postings
 
     def scores(self, question: str) -> Tensor:
         """(D,) scores."""
         scores = torch.zeros(len(self.index.documents), dtype=torch.float64)
-        for word in _words(question):
-            found = self._postings.get(word, [])
-            idf = math.log(1 + (len(scores) - len(found) + 0.5) / (len(found) + 0.5))
-            for number, weight in found:
-                scores[number] += idf * weight
+        for word in words_of(question):
+            if word in self._postings:
+                numbers, weights = self._postings[word]
+                idf = math.log(1 + (len(scores) - len(numbers) + 0.5) / (len(numbers) + 0.5))
+                scores[torch.frombuffer(numbers, dtype=torch.int64)] += idf * torch.frombuffer(
+                    weights, dtype=torch.float64
+                )
         return scores
 
-    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
-        """The best documents; ValueError for an empty question."""
-        check_question(question, top_k)
-        return best_documents(self.scores(question), self.index.documents, self.index.text, top_k)
 
-
-def _words(text: str) -> list[str]:
-    return normalize_phrase(text).split()
-
-
-class DenseRetriever:
+class DenseRetriever(_Baseline):
     """Cosine similarity of sentence embeddings of the question and of title and text.
 
     Args:
@@ -72,7 +92,8 @@ class DenseRetriever:
     """
 
     def __init__(self, index: KGIndex, encoder: Encoder) -> None:
-        self.index, self.encoder = index, encoder
+        super().__init__(index)
+        self.encoder = encoder
         self._vectors = self._encode([_passage(index, title) for title in index.documents])
 
     def _encode(self, texts: list[str]) -> Tensor:
@@ -82,13 +103,8 @@ class DenseRetriever:
         """(D,) cosines."""
         return self._vectors @ self._encode([question])[0]
 
-    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
-        """The best documents; ValueError for an empty question."""
-        check_question(question, top_k)
-        return best_documents(self.scores(question), self.index.documents, self.index.text, top_k)
 
-
-class PageRankRetriever:
+class PageRankRetriever(_Baseline):
     """Personalised PageRank from the question's entities, as HippoRAG retrieves, on the same graph and ranker.
 
     Args:
@@ -98,7 +114,10 @@ class PageRankRetriever:
         damping: probability of following an edge instead of starting anew.
         ranker: from entity to document scores.
         top_k_entities: T of the top-k rankers.
-        iterations: of the power method.
+        iterations: of the power method; what is left to converge shrinks by `damping` with each.
+
+    Raises:
+        ValueError: a `damping` outside (0, 1), no iteration, or an unknown ranker.
     """
 
     def __init__(
@@ -113,7 +132,11 @@ class PageRankRetriever:
     ) -> None:
         if not 0 < damping < 1:
             raise ValueError(f"damping must lie strictly between 0 and 1, got {damping!r}")
-        self.index, self.linker, self.ner, self.damping = index, linker, ner, damping
+        if iterations < 1:
+            raise ValueError(f"iterations must be at least 1, got {iterations}")
+        check_ranker(ranker, top_k_entities)
+        super().__init__(index)
+        self.linker, self.ner, self.damping = linker, ner, damping
         self.ranker, self.top_k_entities, self.iterations = ranker, top_k_entities, iterations
         linker.index(index.entities)
         pairs = {(index.entity_ids[head], index.entity_ids[tail]) for head, _, tail in index.triples}
@@ -125,9 +148,7 @@ class PageRankRetriever:
 
     def entity_scores(self, question: str) -> Tensor:
         """(N,) probabilities."""
-        names = link_names(self.ner(question), self.index) or link_names([question], self.index)
-        linked = self.linker(names, top_k=1) if names else {}
-        starts = [self.index.entity_ids[linked[name][0]["entity"]] for name in names if linked.get(name)]
+        starts = [self.index.entity_ids[name] for name in start_entities(question, self.index, self.ner, self.linker)]
         restart = torch.zeros(len(self.index.entities), dtype=torch.float64)
         if not starts:
             return restart
@@ -140,10 +161,7 @@ class PageRankRetriever:
             rank = (1 - self.damping) * restart + self.damping * (moved + (1 - moved.sum()) * restart)
         return rank
 
-    def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:
-        """The best documents; ValueError for an empty question."""
-        check_question(question, top_k)
-        scores = rank_documents(
-            self.entity_scores(question)[None], self.index.entity_to_document, self.ranker, self.top_k_entities
-        )
-        return best_documents(scores[0], self.index.documents, self.index.text, top_k)
+    def scores(self, question: str) -> Tensor:
+        """(D,) scores."""
+        entities = self.entity_scores(question)[None]
+        return rank_documents(entities, self.index.entity_to_document, self.ranker, self.top_k_entities)[0]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gfm_rag.linkers import Linker
+from gfm_rag.linkers import Linker, Neighbour
 from gfm_rag.phrases import Triple
 
 EQUIVALENT = "equivalent"
+_ASKED = 1024  # names asked for at a time: only their neighbours are held
 _SHORTEST = 3  # letters and digits of a phrase that is compared at all [code]
 
 
@@ -26,12 +27,17 @@ def equivalent_edges(
     linker.index(names)
     asked = [name for name in names if sum(char.isalnum() for char in name) >= _SHORTEST]
     edges: list[Triple] = []
-    for name, neighbours in linker(asked, top_k=max_sim_neighbors).items():
-        count = 0
-        for neighbour in neighbours:
-            if neighbour["norm_score"] < similarity_threshold or count > max_sim_neighbors:
-                break
-            if neighbour["entity"] not in (name, ""):
-                edges.append((name, EQUIVALENT, neighbour["entity"]))
-                count += 1
+    for start in range(0, len(asked), _ASKED):
+        for name, neighbours in linker(asked[start : start + _ASKED], top_k=max_sim_neighbors).items():
+            edges += _edges_of(name, neighbours, similarity_threshold, max_sim_neighbors)
+    return edges
+
+
+def _edges_of(name: str, neighbours: Sequence[Neighbour], threshold: float, most: int) -> list[Triple]:
+    edges: list[Triple] = []
+    for neighbour in neighbours:
+        if neighbour["norm_score"] < threshold or len(edges) > most:
+            break
+        if neighbour["entity"] not in (name, ""):
+            edges.append((name, EQUIVALENT, neighbour["entity"]))
     return edges

@@ -17,6 +17,7 @@ from typing import Any
 from gfm_rag.extraction import DocumentYield
 from gfm_rag.kg_files import read_kg, write_kg
 from gfm_rag.phrases import Normalizer, Triple, check_normalizer
+from gfm_rag.text_files import json_lines
 from nips_common.artifacts import atomic_folder, check_keys, read_json, recover, write_json
 
 KIND, FORMAT_VERSION = "gfm-rag index", 1
@@ -42,10 +43,14 @@ class IndexSettings:
         if self.compat not in (None, "v1"):
             raise ValueError(f"compat must be None or 'v1', got {self.compat!r}")
         check_normalizer(self.normalizer)
-        if not 0 <= self.similarity_threshold <= 1:
-            raise ValueError(f"similarity_threshold must be between 0 and 1, got {self.similarity_threshold!r}")
-        if self.max_sim_neighbors < 1:
-            raise ValueError(f"max_sim_neighbors must be at least 1, got {self.max_sim_neighbors!r}")
+        for name in ("multi_relation", "add_title"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        threshold, neighbors = self.similarity_threshold, self.max_sim_neighbors
+        if not isinstance(threshold, (int, float)) or not 0 <= threshold <= 1:
+            raise ValueError(f"similarity_threshold must be between 0 and 1, got {threshold!r}")
+        if not isinstance(neighbors, int) or neighbors < 1:
+            raise ValueError(f"max_sim_neighbors must be at least 1, got {neighbors!r}")
 
     @property
     def keeps_all_relations(self) -> bool:
@@ -127,21 +132,33 @@ def read(
             f"got {head.get('kind')!r}, {head.get('format_version')!r}"
         )
     check_keys(head, keys, keys, f"{path}/index.json")
-    names = [field.name for field in dataclasses.fields(IndexSettings)]
-    check_keys(head["settings"], names, names, f"{path}/index.json: settings")
+    settings = _settings(head["settings"], f"{path}/index.json: settings")
+    if not isinstance(head["encoder"], str | None):
+        raise ValueError(f"{path}/index.json: encoder must be a name or null, got {head['encoder']!r}")
     documents = _read_documents(path / "documents.jsonl")
     graph, given, equivalent = (read_kg(path / f"{name}.csv") for name in ("graph", "given", "equivalent"))
     found = {"documents": len(documents), "triples": len(graph)}
     if found != head["counts"]:
         raise ValueError(f"{path}: damaged or half-written: index.json counts {head['counts']}, the files hold {found}")
-    return IndexSettings(**head["settings"]), documents, given, equivalent, graph, head["encoder"]
+    return settings, documents, given, equivalent, graph, head["encoder"]
+
+
+def _settings(found: Any, where: str) -> IndexSettings:
+    if not isinstance(found, dict):
+        raise ValueError(f"{where}: expected a JSON object, got {type(found).__name__}")
+    names = [field.name for field in dataclasses.fields(IndexSettings)]
+    check_keys(found, names, names, where)
+    try:
+        return IndexSettings(**found)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _read_documents(path: Path) -> list[Document]:
     documents: dict[str, Document] = {}
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    for number, row in json_lines(path):
         try:
-            document = _document(json.loads(line))
+            document = _document(row)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path}, line {number}: not a document of an index ({error})") from error
         if document.title in documents:
@@ -151,11 +168,9 @@ def _read_documents(path: Path) -> list[Document]:
 
 
 def _document(row: dict[str, Any]) -> Document:
-    told = row["extraction"]
-    return Document(
-        row["title"],
-        row["text"],
-        tuple(row["entities"]),
-        tuple((head, relation, tail) for head, relation, tail in row["triples"]),
-        None if told is None else DocumentYield(**told),
-    )
+    title, text, entities, told = row["title"], row["text"], row["entities"], row["extraction"]
+    triples = tuple((head, relation, tail) for head, relation, tail in row["triples"])
+    strings = (title, text, *entities, *(part for triple in triples for part in triple))
+    if not isinstance(entities, list) or not all(isinstance(value, str) for value in strings):
+        raise ValueError("title, text, entities and the parts of triples must be strings")
+    return Document(title, text, tuple(entities), triples, None if told is None else DocumentYield(**told))

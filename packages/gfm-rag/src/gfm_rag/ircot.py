@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from gfm_rag.retrieved import RetrievedDocument, Retriever, check_question
+
+log = logging.getLogger(__name__)
 
 Messages = list[dict[str, str]]
 ChatModel = Callable[[Messages], str]
@@ -22,12 +25,28 @@ class ChatPrompt:
         doc_prompt: a document, with {title} and {content}.
         question_prompt: the question, with {question}; the thoughts so far follow it.
         examples: {"input", "response"} pairs, put as messages of user and assistant.
+
+    Raises:
+        ValueError: a prompt with other fields, or an example without one of the two.
     """
 
     system_prompt: str
     doc_prompt: str = "Title: {title}\n{content}"
     question_prompt: str = "Question: {question}\nThought: "
     examples: Sequence[Mapping[str, str]] = ()
+
+    def __post_init__(self) -> None:
+        for name, fields in (("doc_prompt", ("title", "content")), ("question_prompt", ("question",))):
+            try:
+                getattr(self, name).format(**dict.fromkeys(fields, ""))
+            except (KeyError, IndexError, ValueError, AttributeError) as error:
+                raise ValueError(
+                    f"{name} may hold the fields {', '.join(f'{{{field}}}' for field in fields)} and no other braces "
+                    f"than {{{{ and }}}}, got {getattr(self, name)!r}"
+                ) from error
+        for number, example in enumerate(self.examples):
+            if not {"input", "response"} <= set(example):
+                raise ValueError(f"example {number} must have input and response, got {', '.join(example)}")
 
     def messages(self, question: str, documents: Sequence[RetrievedDocument], thoughts: Sequence[str] = ()) -> Messages:
         """The conversation: system, examples, then documents, question and thoughts in one message."""
@@ -82,7 +101,8 @@ def ircot(
     """Retrieves, lets the model think, retrieves for the thought, and so on.
 
     A document found twice keeps its larger norm_score. The loop ends after a thought with "So the answer is:", or
-    after `max_steps` thoughts, the last of which is still retrieved for [code]. The paper's steps: 2 on HotpotQA, 4 on
+    after `max_steps` thoughts, the last of which is still retrieved for [code]. An empty reply, for which nothing can
+    be retrieved, ends it with what was found so far, and a warning [ours]. The paper's steps: 2 on HotpotQA, 4 on
     MuSiQue, 2 on 2Wiki, with `top_k` 10.
 
     Args:
@@ -95,7 +115,7 @@ def ircot(
 
     Raises:
         ValueError: an empty question, or a number below 1.
-        TypeError: a model that cannot be called, or replies with anything but text.
+        TypeError: a model that cannot be called, or a reply that is no string. What `llm` raises goes through.
     """
     check_question(question, top_k)
     if not callable(llm):
@@ -105,11 +125,14 @@ def ircot(
     chosen = prompt or REASONING_PROMPT
     documents = list(retriever.retrieve(question, top_k=top_k))
     thoughts: list[str] = []
-    for _ in range(max_steps):
-        reply = llm(chosen.messages(question, documents, thoughts))
-        if not isinstance(reply, str):
-            raise TypeError(f"llm must reply with text, got {type(reply).__name__}")
-        thoughts.append(reply)
+    for step in range(max_steps):
+        thought = llm(chosen.messages(question, documents, thoughts))
+        if not isinstance(thought, str):
+            raise TypeError(f"llm must give a string, got {type(thought).__name__} in step {step + 1}")
+        if not thought.strip():
+            log.warning("the language model gave an empty thought in step %d of %d: stopping", step + 1, max_steps)
+            break
+        thoughts.append(thought)
         if _FINISHED in thoughts[-1]:
             break
         documents = _merge(documents, retriever.retrieve(thoughts[-1], top_k=top_k), top_k)

@@ -24,8 +24,9 @@ def remove_easy_edges(graph: Data, batch: Tensor, remove_one_hop: bool = False) 
         A new graph with the other edges in their order; the given one stays as it is.
 
     Raises:
-        ValueError: ids too large to be told apart in 63 bits.
+        ValueError: ids too large to be told apart in 63 bits, or triples that are none of this graph.
     """
+    _check_triples(graph, batch)
     head, tail, relation = batch.reshape(-1, 3).unbind(1)
     inverse = relation + int(graph.num_relations) // 2
     easy = [torch.cat([head, tail]), torch.cat([tail, head])]
@@ -39,6 +40,19 @@ def remove_easy_edges(graph: Data, batch: Tensor, remove_one_hop: bool = False) 
     pruned = graph.clone("num_nodes")  # a shallow copy
     pruned.edge_index, pruned.edge_type = graph.edge_index[:, keep], graph.edge_type[keep]
     return pruned
+
+
+def _check_triples(graph: Data, triples: Tensor) -> None:
+    """ValueError unless the last dimension holds ids of head, tail and relation."""
+    if triples.shape[-1:] != (3,) or triples.is_floating_point():
+        raise ValueError(f"triples must be whole numbers (..., 3), got {triples.dtype} {tuple(triples.shape)}")
+    limits = torch.tensor([int(graph.num_nodes)] * 2 + [int(graph.num_relations)], device=triples.device)
+    wrong = ((triples < 0) | (triples >= limits)).any(-1)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"triple (head, tail, relation) = {tuple(triples[wrong][0].tolist())} is none of a graph of "
+            f"{int(graph.num_nodes)} entities and {int(graph.num_relations)} relations"
+        )
 
 
 def _key(columns: list[Tensor], sizes: list[int]) -> Tensor:
@@ -91,7 +105,13 @@ def strict_candidates(graph: Data, triples: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         Masks (B, N) of tails and of heads; the triples' own are not among them.
+
+    Raises:
+        ValueError: triples that are none of this graph.
     """
+    _check_triples(graph, triples)
+    if triples.dim() != 2:
+        raise ValueError(f"triples must be (B, 3), got {tuple(triples.shape)}")
     senders, receivers = graph.edge_index
     tails = torch.ones(len(triples), int(graph.num_nodes), dtype=torch.bool, device=triples.device)
     heads = tails.clone()
@@ -119,8 +139,10 @@ def sample_negatives(
         (B, 1 + K, 3), the given triples in column 0.
 
     Raises:
-        ValueError: a triple for which every entity is a known answer.
+        ValueError: a triple for which every entity is a known answer, or fewer than one negative.
     """
+    if num_negatives < 1:
+        raise ValueError(f"num_negatives must be at least 1, got {num_negatives}")
     tails, heads = strict_candidates(graph, triples)
     batch = triples.unsqueeze(1).repeat(1, 1 + num_negatives, 1)
     for row, triple in enumerate(triples.tolist()):

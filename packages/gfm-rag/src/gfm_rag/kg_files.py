@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gfm_rag.phrases import Triple
+from gfm_rag.text_files import csv_rows, read_text
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ def read_kg(path: str | Path, strict: bool = True) -> list[Triple]:
         (head, relation, tail) in the order of the file.
 
     Raises:
-        ValueError: a line without exactly 3 fields; names the file and the line.
+        ValueError: a line without exactly 3 fields, or a file that is not UTF-8; names the file and the line.
         FileNotFoundError: no such file.
     """
     path = Path(path)
@@ -44,25 +46,21 @@ def read_kg(path: str | Path, strict: bool = True) -> list[Triple]:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        if path.suffix not in (".csv", ".tsv"):
-            for number, line in enumerate(file, 1):
-                text = line.rstrip("\r\n")
-                if text:
-                    yield number, text.split(",")
-            return
-        reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
-        try:
-            for row in reader:
-                if row and not (reader.line_num == 1 and row == _HEADER):
-                    yield reader.line_num, row
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    if path.suffix.lower() in (".csv", ".tsv"):
+        yield from ((number, row) for number, row in csv_rows(path) if number > 1 or row != _HEADER)
+        return
+    for number, line in enumerate(re.split("\r\n|\r|\n", read_text(path)), 1):
+        if line:
+            yield number, line.split(",")
 
 
 def write_kg(path: Path, triples: Iterable[Triple]) -> None:
     """Writes a `.csv` or `.tsv` with a header, quoted where needed."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",", lineterminator="\n")
-        writer.writerow(_HEADER)
-        writer.writerows(triples)
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        plain = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+        quoted = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        plain.writerow(_HEADER)
+        for triple in triples:
+            # Python 3.11 does not quote a lone carriage return, and then reads it as the end of a line
+            (quoted if any("\r" in part for part in triple) else plain).writerow(triple)

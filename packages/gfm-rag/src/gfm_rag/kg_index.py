@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -23,6 +24,8 @@ from gfm_rag.linkers import Linker
 from gfm_rag.phrases import Triple, kept_triples
 
 log = logging.getLogger(__name__)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class KGIndex:
@@ -102,25 +105,31 @@ class KGIndex:
             texts: document text by title, for what retrieval returns.
 
         Raises:
-            ValueError: a triple without exactly three strings, entities of a document that are no list of strings, or
-                texts of which none belongs to a document.
+            ValueError: a triple without exactly three strings, entities, a title or a text that are none, or texts of
+                which none belongs to a document.
         """
         given: list[Triple] = []
         for number, triple in enumerate(triples):
-            if len(triple) != 3 or not all(isinstance(part, str) for part in triple):
-                raise ValueError(f"triple {number} must be three strings head, relation, tail, got {triple!r}")
+            if not isinstance(triple, (list, tuple)) or len(triple) != 3 or not all(map(_is_text, triple)):
+                raise ValueError(
+                    f"triple {number} must be three strings head, relation, tail that UTF-8 can write, got {triple!r}"
+                )
             given.append((triple[0], triple[1], triple[2]))
-        for title, entities in document2entities.items():
-            if isinstance(entities, str) or not all(isinstance(name, str) for name in entities):
-                raise ValueError(f"entities of document {title!r} must be a list of strings, got {entities!r:.80}")
         if texts and not any(title in document2entities for title in texts):
             raise ValueError(
                 f"none of the {len(texts)} texts has the title of a document; first: {next(iter(texts))!r}"
             )
-        documents = [
-            Document(title, (texts or {}).get(title, ""), tuple(dict.fromkeys(entities)))
-            for title, entities in document2entities.items()
-        ]
+        documents = []
+        for title, entities in document2entities.items():
+            text = (texts or {}).get(title, "")
+            if isinstance(entities, str):
+                raise ValueError(f"entities of document {title!r} must be a list of strings, got {entities[:80]!r}")
+            if not all(map(_is_text, (title, text, *entities))):
+                raise ValueError(
+                    f"document {title!r}: title, text and each of its entities must be strings that UTF-8 can write, "
+                    f"got {str(entities)[:80]!r}"
+                )
+            documents.append(Document(title, text, tuple(dict.fromkeys(entities))))
         return cls(IndexSettings(), documents, given)
 
     # The graph, in id order
@@ -218,7 +227,7 @@ class KGIndex:
         *,
         cache: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Extracts further documents into the graph; the index changes only once all are extracted.
+        """Extracts further documents into the graph; the index changes only once all are extracted and linked.
 
         Args:
             documents: text by title. A title that the index has with the same text is left as it is, unless its
@@ -236,8 +245,8 @@ class KGIndex:
             raise TypeError(f"documents must be a mapping of title to text, got {type(documents).__name__}")
         known = {document.title: document.text for document in self._documents.values()}
         for title, text in documents.items():
-            if not isinstance(title, str) or not title.strip() or not isinstance(text, str) or not text.strip():
-                raise ValueError(f"document {title!r}: title and text must be non-empty strings")
+            if not all(_is_text(value) and value.strip() for value in (title, text)):
+                raise ValueError(f"document {title!r}: title and text must be non-empty strings that UTF-8 can write")
             if title in known and known[title] != text:
                 raise ValueError(f"document {title!r} is in the index with another text: remove it first")
         failed = {d.title for d in self._documents.values() if d.extraction is not None and d.extraction.error}
@@ -246,25 +255,30 @@ class KGIndex:
         extractions = extract_all(passages.values(), extractor, cache)
         added = [self._document(title, text, extractions[passages[title]]) for title, text in new.items()]
         _tell_yield(added, retried=known.keys() >= new.keys())
-        self._documents.update({document.title: document for document in added})
-        self._forget_graph()
+        together = self._documents | {document.title: document for document in added}
+        grown = type(self)(self.settings, together.values(), self._given, self._equivalent)
         if linker is not None:
-            self._equivalent = []
-            self._equivalent = equivalent_edges(
-                self.entities, linker, self.settings.similarity_threshold, self.settings.max_sim_neighbors
-            )
-            self._forget_graph()
+            grown._equivalent = []
+            threshold, neighbors = self.settings.similarity_threshold, self.settings.max_sim_neighbors
+            grown._equivalent = equivalent_edges(grown.entities, linker, threshold, neighbors)
+        self._documents, self._equivalent = grown._documents, grown._equivalent
+        self._forget_graph()
 
     def _document(self, title: str, text: str, extraction: Extraction) -> Document:
         triples = kept_triples(extraction, self.settings.phrases)
         entities = tuple(dict.fromkeys(name for head, _, tail in triples for name in (head, tail)))
         listed = extraction.get("extracted_entities") or ()
         dropped = len(extraction.get("extracted_triples") or ()) - len(triples)
-        told = DocumentYield(len(listed), len(triples), dropped, str(extraction.get("error") or ""))
+        error = str(extraction.get("error") or "").encode("utf-8", "replace").decode()
+        told = DocumentYield(len(listed), len(triples), dropped, error)
         return Document(title, text, entities, tuple(triples), told)
 
     def remove_documents(self, titles: Iterable[str]) -> None:
         """Takes documents out, with the triples and the entities that no other document has.
+
+        Given triples go with an entity of theirs when the last document goes that `from_triples` gave it; entities that
+        it gave without a document stay. Equivalent edges of the entities left stay as they are: an entity that
+        had more than `max_sim_neighbors` of them gets further ones when documents are next added with a linker.
 
         Raises:
             ValueError: an unknown title, with nothing removed.
@@ -277,9 +291,12 @@ class KGIndex:
             )
         removed = [self._documents.pop(title) for title in gone]
         left = {name for document in self._documents.values() for name in document.entities}
-        orphans = {name for document in removed for name in document.entities} - left
-        self._given = _without(self._given, orphans)
-        self._equivalent = _without(self._equivalent, orphans)
+        # an extracted document brought its own triples; those given stand for themselves where none but it names them
+        given_with = {name for document in removed if document.extraction is None for name in document.entities}
+        alone = given_with - left
+        self._given = [triple for triple in self._given if triple[0] not in alone and triple[2] not in alone]
+        named = left.union(*((head, tail) for head, _, tail in self._given))
+        self._equivalent = [triple for triple in self._equivalent if triple[0] in named and triple[2] in named]
         self._forget_graph()
 
     def _forget_graph(self) -> None:
@@ -323,8 +340,9 @@ class KGIndex:
         }
 
 
-def _without(triples: list[Triple], names: set[str]) -> list[Triple]:
-    return [triple for triple in triples if triple[0] not in names and triple[2] not in names]
+def _is_text(value: object) -> bool:
+    """Whether it is a string that files can hold: half of a surrogate pair, as broken JSON has it, is none."""
+    return isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
 
 
 def _tell_yield(documents: Sequence[Document], retried: bool) -> None:

@@ -53,22 +53,24 @@ def _nearest(
     return found
 
 
+def _largest(scores: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """The `top` largest of each row and their columns, in descending order; of equal ones the first comes first."""
+    if top >= scores.shape[1]:
+        kept, columns = scores.sort(dim=1, descending=True, stable=True)
+        return kept, columns
+    values, columns = scores.topk(top + 1, dim=1)
+    columns = columns[:, :top].sort(dim=1).values
+    for row in (values[:, -1] == values[:, -2]).nonzero().flatten().tolist():
+        # a tie at the border goes to the first ones: everything above the k-th value, then the first equal ones
+        above, equal = ((scores[row] > values[row, -1]).nonzero(), (scores[row] == values[row, -1]).nonzero())
+        columns[row] = torch.cat([above, equal[: top - len(above)]]).flatten().sort().values
+    kept, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
+    return kept, columns.gather(1, order)
+
+
 def _neighbours(names: Sequence[str], scores: Tensor, top_k: int) -> list[list[Neighbour]]:
     """The best of each row of scores (queries, entities); of equal scores the first indexed comes first."""
-    top = min(top_k, scores.shape[1])
-    if top < scores.shape[1]:
-        # ties at the border go to the first ones: everything above the k-th value, then the first equal ones
-        values = scores.topk(top, dim=1).values
-        border = values[:, -1:]
-        room = top - (scores > border).sum(1, keepdim=True)
-        equal = scores == border
-        chosen = (scores > border) | (equal & (equal.cumsum(1) <= room))
-        columns = chosen.nonzero()[:, 1].view(len(scores), top)
-        kept = scores.gather(1, columns)
-        order = kept.argsort(dim=1, descending=True, stable=True)
-        columns, kept = columns.gather(1, order), kept.gather(1, order)
-    else:
-        kept, columns = scores.sort(dim=1, descending=True, stable=True)
+    kept, columns = _largest(scores, min(top_k, scores.shape[1]))
     rows = []
     for entities, values_of_row in zip(columns.tolist(), kept.tolist(), strict=True):
         best = values_of_row[0] if values_of_row else 0.0
@@ -142,7 +144,7 @@ class NgramLinker:
         grams = [_trigrams(name) for name in names]
         self._columns = {gram: i for i, gram in enumerate(dict.fromkeys(gram for row in grams for gram in sorted(row)))}
         self._sizes = torch.tensor([float(len(row)) for row in grams])
-        self._matrix = self._incidence(grams)
+        self._matrix = self._incidence(grams).t().coalesce()
 
     def _incidence(self, grams: list[set[str]]) -> Tensor:
         """(trigrams, names) sparse 0/1 matrix."""
@@ -161,7 +163,7 @@ class NgramLinker:
 
     def _scores(self, queries: list[str]) -> Tensor:
         grams = [_trigrams(query) for query in queries]
-        shared = torch.sparse.mm(self._matrix.t(), self._incidence(grams).to_dense()).T
+        shared = torch.sparse.mm(self._matrix, self._incidence(grams).to_dense()).T.contiguous()
         sizes = torch.tensor([float(len(row)) for row in grams])[:, None] + self._sizes
         return torch.where(sizes > shared, shared / (sizes - shared), 0.0)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
+
+from gfm_rag.text_files import json_lines, parse_json, read_text
+
+log = logging.getLogger(__name__)
 
 MultihopFormat = Literal["hotpotqa", "2wiki", "musique"]
 
@@ -25,15 +29,20 @@ class MultihopData(NamedTuple):
 class _Corpus:
     def __init__(self) -> None:
         self.documents: dict[str, str] = {}
+        self.empty = 0  # passages without text, which no index takes
         self._versions: dict[str, dict[str, str]] = {}  # title -> text -> the title it got
+        self._numbers: dict[str, int] = {}  # title -> the last number that it got
 
     def add(self, title: str, text: str) -> str:
+        if not title.strip() or not text.strip():
+            self.empty += 1
+            return title
         versions = self._versions.setdefault(title, {})
         if text not in versions:
-            name, number = title, 1
+            name = title
             while name in self.documents:
-                number += 1
-                name = f"{title} ({number})"
+                self._numbers[title] = self._numbers.get(title, 1) + 1
+                name = f"{title} ({self._numbers[title]})"
             versions[text] = name
             self.documents[name] = text
         return versions[text]
@@ -65,6 +74,8 @@ def read_multihop(
             ) from error
         question["answer_aliases"] += [a for a in (aliases or {}).get(question["id"], ()) if a != question["answer"]]
         questions.append(question)
+    if corpus.empty:
+        log.warning("%s: left out %d passages without title or text", path, corpus.empty)
     return MultihopData(corpus.documents, questions)
 
 
@@ -99,11 +110,10 @@ def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
     """The objects of a JSON list or of JSON lines; ValueError names the file and the line."""
     path = Path(path)
     if path.suffix == ".jsonl":
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            if line.strip():
-                yield _object(_parse(line, f"{path}, line {number}"), f"{path}, line {number}")
+        for number, entry in json_lines(path):
+            yield _object(entry, f"{path}, line {number}")
         return
-    content = _parse(path.read_text("utf-8"), str(path))
+    content = parse_json(read_text(path), str(path))
     if not isinstance(content, list):
         raise ValueError(f"{path}: expected a JSON list, got {type(content).__name__}")
     for number, entry in enumerate(content, 1):
@@ -116,18 +126,12 @@ def _object(entry: Any, where: str) -> dict[str, Any]:
     return entry
 
 
-def _parse(text: str, where: str, pairs: Any = None) -> Any:
-    try:
-        return json.loads(text, object_pairs_hook=pairs)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: not valid JSON: {error}") from error
-
-
 def read_documents(path: str | Path) -> dict[str, str]:
     """Documents {title: text} of a JSON object (the official dataset_corpus.json) or of JSON lines with title and text.
 
     Raises:
-        ValueError: a title that occurs twice, an empty title or text, or another form; names the file and the place.
+        ValueError: a title that occurs twice, an empty title or text, no document, or another form; names the file and
+            the place.
     """
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -139,10 +143,12 @@ def read_documents(path: str | Path) -> dict[str, str]:
                 )
             pairs.append((record["title"], record["text"]))
     else:
-        found = _parse(path.read_text("utf-8"), str(path), pairs=list)
+        found = parse_json(read_text(path), str(path), pairs=list)
         if not isinstance(found, list) or not all(isinstance(pair, tuple) for pair in found):
             raise ValueError(f"{path}: expected a JSON object of texts by title")
         pairs = found
+    if not pairs:
+        raise ValueError(f"{path}: holds no document")
     documents: dict[str, str] = {}
     for number, (title, text) in enumerate(pairs, 1):
         if not isinstance(title, str) or not title.strip() or not isinstance(text, str) or not text.strip():

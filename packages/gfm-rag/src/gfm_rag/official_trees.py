@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import csv
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from gfm_rag.kg_files import read_kg
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.multihop import read_documents
+from gfm_rag.text_files import csv_rows
 from nips_common.artifacts import read_json
 
 _MENTIONED = "is_mentioned_in"  # from an entity to a document, in v2
@@ -19,6 +20,8 @@ _MENTIONED = "is_mentioned_in"  # from an entity to a document, in v2
 
 def read_official_tree(root: str | Path, strict: bool = True) -> KGIndex:
     """An index from ROOT/raw and ROOT/processed/stage1 (or from that last folder alone), of either form.
+
+    The index has the ASCII normaliser, with which the official code writes phrases and names in questions.
 
     Args:
         root: the folder of a data set.
@@ -34,19 +37,21 @@ def read_official_tree(root: str | Path, strict: bool = True) -> KGIndex:
         if (root / "raw" / name).is_file():
             texts = read_documents(root / "raw" / name)
     if (stage1 / "kg.txt").is_file():
-        return KGIndex.from_triples(
-            read_kg(stage1 / "kg.txt", strict), read_json(stage1 / "document2entities.json"), texts
-        )
-    if (stage1 / "edges.csv").is_file():
+        triples, entities = read_kg(stage1 / "kg.txt", strict), read_json(stage1 / "document2entities.json")
+    elif (stage1 / "edges.csv").is_file():
         triples, entities = _read_v2(stage1)
-        return KGIndex.from_triples(triples, entities, texts)
-    raise ValueError(f"{root}: expected processed/stage1 with kg.txt (v1), or with nodes.csv and edges.csv (v2)")
+    else:
+        raise ValueError(f"{root}: expected processed/stage1 with kg.txt (v1), or with nodes.csv and edges.csv (v2)")
+    index = KGIndex.from_triples(triples, entities, texts)
+    index.settings = dataclasses.replace(index.settings, normalizer="ascii")
+    return index
 
 
 def _read_v2(folder: Path) -> tuple[list[tuple[str, str, str]], dict[str, list[str]]]:
     """Triples between entities, and the entities of each document."""
-    documents = {row["name"] for row in _rows(folder / "nodes.csv", ("name", "type")) if row["type"] == "document"}
-    entities: dict[str, list[str]] = {title: [] for title in sorted(documents)}
+    nodes = _rows(folder / "nodes.csv", ("name", "type"))
+    entities: dict[str, list[str]] = {row["name"]: [] for row in nodes if row["type"] == "document"}
+    documents = set(entities)
     triples: list[tuple[str, str, str]] = []
     for row in _rows(folder / "edges.csv", ("source", "relation", "target")):
         if row["relation"] == _MENTIONED:
@@ -57,17 +62,15 @@ def _read_v2(folder: Path) -> tuple[list[tuple[str, str, str]], dict[str, list[s
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise ValueError(
-                f"{path}: lacks the columns {', '.join(missing)}, it has {', '.join(reader.fieldnames or ())}"
-            )
-        for row in reader:
-            if any(row[name] is None for name in columns) or None in row:
-                raise ValueError(f"{path}, line {reader.line_num}: another number of fields than the header")
-            yield row
+    rows = csv_rows(path)
+    _, header = next(rows, (0, []))
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise ValueError(f"{path}: lacks the columns {', '.join(missing)}, it has {', '.join(header)}")
+    for number, fields in rows:
+        if len(fields) != len(header):
+            raise ValueError(f"{path}, line {number}: another number of fields than the header")
+        yield dict(zip(header, fields, strict=True))
 
 
 def read_attributes(cell: str) -> dict[str, Any]:

@@ -41,6 +41,7 @@ def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], t
         names = [hops[0][2] if hops[0][3] else hops[0][0]] + [
             head if inverse else tail for head, _, tail, inverse in hops
         ]
+        # names may hold dollar signs, which would begin a formula
         axes.text(-0.6, -row, f"{weight:.3g}", va="center", ha="right", fontsize=8, color="0.4")
         for place, name in enumerate(names):
             box = {
@@ -48,16 +49,17 @@ def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], t
                 "facecolor": "#dbe9f6" if 0 < place < len(hops) else "#f9dcc4",
                 "edgecolor": "0.5",
             }
-            axes.text(place, -row, _short(name), va="center", ha="center", fontsize=8, bbox=box)
+            axes.text(place, -row, _short(name), va="center", ha="center", fontsize=8, bbox=box, parse_math=False)
         for place, (_, relation, _, inverse) in enumerate(hops):
             ends = (place + 0.3, -row), (place + 0.7, -row)
             begin, end = reversed(ends) if inverse else ends
             axes.annotate("", xy=end, xytext=begin, arrowprops={"arrowstyle": "->", "color": "0.3"})
-            axes.text(place + 0.5, -row + 0.22, _short(relation), ha="center", fontsize=7, color="0.2")
+            middle = place + 0.5, -row + 0.22
+            axes.text(*middle, _short(relation), ha="center", fontsize=7, color="0.2", parse_math=False)
     axes.set_xlim(-1.1, longest + 0.6)
     axes.set_ylim(-len(paths) + 0.3, 0.7)
     axes.set_axis_off()
-    axes.set_title(title, fontsize=9)
+    axes.set_title(title, fontsize=9, parse_math=False)
     with atomic_file(file) as temporary:
         figure.savefig(temporary, dpi=150, format=Path(file).suffix.lstrip(".") or "png")
 

@@ -10,6 +10,33 @@ from typing import Any, Literal, get_args
 Normalizer = Literal["unicode", "ascii"]
 Triple = tuple[str, str, str]
 
+_OTHER_THAN_ASCII = re.compile(r"[^A-Za-z0-9 ]")
+# Chinese characters and kana, Thai, Lao, Burmese, Khmer: their words stand without spaces between them
+_UNSPACED = re.compile(
+    "[\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"
+)
+_ZERO_WIDTH_SPACE = 0x200B
+
+
+class _Kept(dict[int, str]):
+    """By code point what a phrase keeps of a character, found out once for each."""
+
+    def __missing__(self, code: int) -> str:
+        category = unicodedata.category(chr(code))
+        if "VARIATION SELECTOR" in unicodedata.name(chr(code), "") or category == "Me":
+            kept = ""  # says how the character before it looks, as in emoji
+        elif category[0] in "LMN":
+            kept = chr(code)
+        else:
+            # joiners, soft hyphens and marks of direction stand inside words
+            kept = "" if category == "Cf" and code != _ZERO_WIDTH_SPACE else " "
+        self[code] = kept
+        return kept
+
+
+_KEPT = _Kept()
+
 
 def check_normalizer(normalizer: str) -> None:
     """ValueError for an unknown one."""
@@ -22,7 +49,7 @@ def normalize_phrase(text: str | float, normalizer: Normalizer = "unicode") -> s
 
     Args:
         text: a phrase; a number becomes its decimal string.
-        normalizer: "unicode" keeps letters, marks and digits of any script and collapses spaces; "ascii" is the
+        normalizer: "unicode" keeps letters, their marks and digits of any script and collapses spaces; "ascii" is the
             official one, which the released weights saw: every other character than A-Z, a-z, 0-9 becomes one space,
             so that text in other scripts is erased, and inner runs of spaces stay.
 
@@ -33,11 +60,32 @@ def normalize_phrase(text: str | float, normalizer: Normalizer = "unicode") -> s
         ValueError: an unknown normaliser.
     """
     check_normalizer(normalizer)
+    lower = str(text).lower()
     if normalizer == "ascii":
-        return re.sub(r"[^A-Za-z0-9 ]", " ", str(text).lower()).strip()
-    composed = unicodedata.normalize("NFC", str(text).lower())
-    kept = (char if unicodedata.category(char)[0] in "LMN" else " " for char in composed)
-    return " ".join("".join(kept).split())
+        return _OTHER_THAN_ASCII.sub(" ", lower).strip()
+    if lower.isascii():
+        return " ".join(_OTHER_THAN_ASCII.sub(" ", lower).split())
+    words = unicodedata.normalize("NFC", lower.translate(_KEPT)).split()
+    return " ".join(filter(None, map(_without_loose_marks, words)))
+
+
+def _without_loose_marks(word: str) -> str:
+    """A word without marks at its beginning, whose letter was no letter."""
+    start = 0
+    while start < len(word) and unicodedata.category(word[start])[0] == "M":
+        start += 1
+    return word[start:]
+
+
+def words_of(text: str) -> list[str]:
+    """The normalised words of a text; in scripts without spaces between words each character counts as one."""
+    phrase = normalize_phrase(text)
+    return (phrase if phrase.isascii() else _UNSPACED.sub(r" \g<0> ", phrase)).split()
+
+
+def letters_of(word: str) -> int:
+    """Letters and digits of a word; a character that counts as a word says as much as two letters."""
+    return 2 if _UNSPACED.match(word) else len(word)
 
 
 def kept_triples(extraction: Mapping[str, Any], normalizer: Normalizer) -> list[Triple]:

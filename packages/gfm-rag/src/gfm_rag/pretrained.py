@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from gfm_rag.config import GFMConfig
-from nips_common.artifacts import atomic_file, check_keys, check_tensors, load_folder, read_json, save_folder
+from nips_common.artifacts import (
+    atomic_folder,
+    check_keys,
+    check_tensors,
+    load_folder,
+    read_json,
+    save_folder,
+    write_json,
+)
 from nips_common.runtime import resolve_device
+
+log = logging.getLogger(__name__)
 
 _NETWORKS = ("gfmrag.ultra.models.QueryNBFNet", "gfmrag.models.ultra.models.QueryNBFNet")
 _OFFICIAL = {
@@ -26,7 +36,7 @@ _OFFICIAL = {
 _NAMES = {"message_func": "message", "aggregate_func": "aggregate"}
 # Official keys that say nothing about the network.
 _IGNORED = {"_target_", "_convert_", "_recursive_"}
-_OF_THE_RETRIEVER = {"ranker", "init_nodes_weight", "init_nodes_type", "init_entities_weight"}
+_OF_THE_RETRIEVER = {"ranker", "init_nodes_weight", "init_nodes_type", "init_entities_weight", "dataset_config"}
 
 
 class PretrainedNetwork(nn.Module):
@@ -43,7 +53,7 @@ class PretrainedNetwork(nn.Module):
             official: write the official form instead, config.json with `_target_` and model.pth.
         """
         if official:
-            save_official(folder, self)
+            save_official(Path(folder), self)
         else:
             save_folder(Path(folder), self.kind, dataclasses.asdict(self.config), self.state_dict())
 
@@ -62,17 +72,24 @@ class PretrainedNetwork(nn.Module):
             FileNotFoundError: neither a folder nor a name that the hub knows.
         """
         place, folder = resolve_device(device), local_folder(folder)
-        if (folder / "model.safetensors").is_file():
+        # by the configuration: a folder in which both forms were saved holds both files of weights
+        if not _is_official(folder / "config.json"):
             config, tensors = load_folder(folder, cls.kind)
             names = [field.name for field in dataclasses.fields(GFMConfig)]
             check_keys(config, names, names, str(folder / "config.json"))
-            model, where = cls(GFMConfig(**config)), "model.safetensors"
+            model, where = cls(_config(config, folder / "config.json")), "model.safetensors"
         else:
             model = cls(read_official_config(folder / "config.json", cls.kind))
             tensors, where = read_official_weights(folder / "model.pth"), "model.pth"
         check_tensors(tensors, {name: tuple(t.shape) for name, t in model.state_dict().items()}, str(folder / where))
         model.load_state_dict(tensors)
         return model.to(place).eval()
+
+
+def _is_official(config: Path) -> bool:
+    if not config.is_file():
+        raise ValueError(f"{config}: no such file (expected config.json with model.safetensors or model.pth)")
+    return "kind" not in read_json(config)
 
 
 def local_folder(name: str | os.PathLike[str]) -> Path:
@@ -93,8 +110,9 @@ def local_folder(name: str | os.PathLike[str]) -> Path:
             return Path(snapshot_download(text, allow_patterns=["config.json", "model.pth", "model.safetensors"]))
         except ImportError as error:
             raise FileNotFoundError(f'{text} is no folder; for hub names: pip install "gfm-rag[encoders]"') from error
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-            raise FileNotFoundError(f"{text} is no folder, and the hub did not give it: {error}") from error
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise FileNotFoundError(f"{text} is no folder, and the hub did not give it: {reason}") from error
     raise FileNotFoundError(f"{text}: no such model folder (expected config.json and model.safetensors or model.pth)")
 
 
@@ -125,11 +143,20 @@ def read_official_config(path: Path, kind: str) -> GFMConfig:
     check_keys(
         found, {"entity_model", "rel_emb_dim", "feat_dim", *_IGNORED, *_OF_THE_RETRIEVER}, (), f"{path}: model_config"
     )
-    return GFMConfig(**settings, text_dim=sizes[0])
+    if False in (found.get("init_entities_weight"), found.get("init_nodes_weight")):
+        log.warning("%s: this model was trained without entity weights, but GFMRetriever always gives them", path)
+    return _config({**settings, "text_dim": sizes[0]}, path)
+
+
+def _config(settings: Mapping[str, Any], path: Path) -> GFMConfig:
+    try:
+        return GFMConfig(**settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _check_target(target: object, known: Mapping[str, str] | tuple[str, ...], path: Path) -> None:
-    if target not in known:
+    if not isinstance(target, str) or target not in known:
         raise ValueError(f"{path}: unknown _target_ {target!r}, known are {', '.join(known)}; it is never imported")
 
 
@@ -152,16 +179,13 @@ def read_official_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def save_official(folder: str | os.PathLike[str], model: PretrainedNetwork) -> None:
-    """Writes config.json and model.pth as the official release 1.0.0 does."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+def save_official(folder: str | Path, model: PretrainedNetwork) -> None:
+    """Writes config.json and model.pth as the official release 1.0.0 does, both in one step."""
     config = dataclasses.asdict(model.config)
     back = {value: key for key, value in _NAMES.items()}
     entity = {back.get(key, key): value for key, value in config.items() if key != "text_dim"}
     name = next(name for name, kind in _OFFICIAL.items() if kind == model.kind)
     form = {"_target_": name, "entity_model": {"_target_": _NETWORKS[0], **entity}, "rel_emb_dim": config["text_dim"]}
-    with atomic_file(target / "model.pth") as temporary:
-        torch.save({"model": {key: value.cpu() for key, value in model.state_dict().items()}}, temporary)
-    with atomic_file(target / "config.json") as temporary:
-        temporary.write_text(json.dumps({"model_config": form}, indent=2) + "\n", "utf-8")
+    with atomic_folder(folder) as new:
+        torch.save({"model": {key: value.cpu() for key, value in model.state_dict().items()}}, new / "model.pth")
+        write_json(new / "config.json", {"model_config": form})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
 from gfm_rag.phrases import normalize_phrase
+
+log = logging.getLogger(__name__)
 
 NamedEntities = Callable[[str], list[str]]
 
@@ -39,7 +42,34 @@ def prepare_questions(
     return rows
 
 
+def start_entities(question: str, index: KGIndex, ner: NamedEntities, linker: Linker) -> list[str]:
+    """The graph's entities from which a question starts: the nearest of each name, or else of the whole question.
+
+    Raises:
+        TypeError: a `ner` that gives something else than a list of names.
+        ValueError: the linker names an entity that the graph does not have; it was given others to index since.
+    """
+    names = link_names(ner(question), index)
+    if not names:
+        log.info("no entity named in %r; linking the whole question", question)
+        names = link_names([question], index)
+    linked = linker(names, top_k=1) if names else {}
+    starts = list(dict.fromkeys(linked[name][0]["entity"] for name in names if linked.get(name)))
+    for name in starts:
+        if name not in index.entity_ids:
+            raise ValueError(f"start entity {name!r} is not in the graph: the linker has the entities of another one")
+    return starts
+
+
 def link_names(names: Iterable[str], index: KGIndex) -> list[str]:
-    """Names as the graph writes them, each once, without those that normalisation leaves nothing of."""
-    written = (normalize_phrase(name, index.settings.phrases) for name in names)
-    return list(dict.fromkeys(name for name in written if name))
+    """Names as the graph writes them, each once, without those that normalisation leaves nothing of.
+
+    Raises:
+        TypeError: no list of strings, but a string, say.
+    """
+    found = list(names) if isinstance(names, Iterable) and not isinstance(names, (str, Mapping)) else None
+    if found is None or not all(isinstance(name, str) for name in found):
+        raise TypeError(f"ner must give a list of the names in a question, got {names!r}; an extractor has `names`")
+    # an entity of given triples need not be written as normalisation would write it
+    written = (name if name in index.entity_ids else normalize_phrase(name, index.settings.phrases) for name in found)
+    return list(dict.fromkeys(name for name in written if name.strip()))

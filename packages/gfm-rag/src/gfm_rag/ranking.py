@@ -50,10 +50,10 @@ def rank_documents(
         top_k: number of entities of the two top-k rankers, at most all.
 
     Returns:
-        (batch, D).
+        (batch, D), float32 at least.
 
     Raises:
-        ValueError: an unknown ranker, a `top_k` below 1, or sizes that do not fit.
+        ValueError: an unknown ranker, a `top_k` below 1, sizes that do not fit, or logits that are NaN.
     """
     check_ranker(ranker, top_k)
     if entity_logits.dim() != 2 or entity_logits.shape[1] != entity_to_document.shape[0]:
@@ -61,11 +61,14 @@ def rank_documents(
             f"entity_logits must be (batch, N) with N = {entity_to_document.shape[0]}, the rows of the matrix, "
             f"got {tuple(entity_logits.shape)}"
         )
-    matrix = entity_to_document.to(entity_logits.dtype)
-    weights = entity_logits
+    if bool(entity_logits.isnan().any()):
+        raise ValueError("entity_logits hold NaN, which has no rank")
+    # half precision counts no further than 2048 documents (bfloat16: 256)
+    weights = entity_logits.to(torch.promote_types(entity_logits.dtype, torch.float32))
+    matrix = entity_to_document.to(weights.dtype)
     if ranker in ("topk", "idf_topk"):
-        best = entity_logits.argsort(dim=1, descending=True, stable=True)[:, :top_k]
-        weights = torch.zeros_like(entity_logits).scatter_(1, best, 1.0)
+        best = weights.argsort(dim=1, descending=True, stable=True)[:, :top_k]
+        weights = torch.zeros_like(weights).scatter_(1, best, 1.0)
     if ranker in ("idf", "idf_topk"):
         weights = weights * inverse_frequency(matrix)
     scores: Tensor = torch.sparse.mm(matrix.t(), weights.t()).t() if matrix.is_sparse else weights @ matrix

@@ -17,7 +17,13 @@ def filtered_ranks(scores: Tensor, target: Tensor, candidates: Tensor) -> Tensor
 
     Returns:
         (batch,) int64.
+
+    Raises:
+        ValueError: sizes that do not fit, a target that is no entity, or scores that are NaN.
     """
+    _check_scores(scores, candidates, "candidates")
+    if target.shape != scores.shape[:1] or not bool(((target >= 0) & (target < scores.shape[1])).all()):
+        raise ValueError(f"target must hold {len(scores)} ids from 0 to {scores.shape[1] - 1}, got {target.tolist()}")
     own = scores.gather(1, target.unsqueeze(1))
     ahead = (scores >= own) & candidates.bool()
     return 1 + ahead.scatter(1, target.unsqueeze(1), False).sum(1)
@@ -33,15 +39,28 @@ def target_ranks(scores: Tensor, target_mask: Tensor, filtered: bool = True) -> 
 
     Returns:
         A tensor for each row; of equal scores the lower id is ranked first.
+
+    Raises:
+        ValueError: sizes that do not fit, or scores that are NaN.
     """
+    _check_scores(scores, target_mask, "target_mask")
     position = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1) + 1
     ranks = []
     for row, mask in zip(position, target_mask, strict=True):
         found = row[mask.nonzero().flatten()]
         if filtered:
-            found = found - (found.unsqueeze(0) < found.unsqueeze(1)).sum(1)
+            found = found - found.argsort().argsort()  # as many as are ranked above
         ranks.append(found)
     return ranks
+
+
+def _check_scores(scores: Tensor, mask: Tensor, name: str) -> None:
+    if scores.dim() != 2 or mask.shape != scores.shape:
+        raise ValueError(
+            f"scores and {name} must both be (batch, entities), got {tuple(scores.shape)} and {tuple(mask.shape)}"
+        )
+    if bool(scores.isnan().any()):  # it is neither above nor below anything, and would come first
+        raise ValueError("scores hold NaN, which has no rank")
 
 
 def _average(values: list[Tensor] | Tensor) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -17,7 +16,7 @@ from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
 from gfm_rag.paths import Path
-from gfm_rag.questions import NamedEntities, link_names
+from gfm_rag.questions import NamedEntities, link_names, start_entities
 from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
 from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
 
@@ -59,14 +58,17 @@ class GFMRetriever:
                 f"the encoder gives {encoder.dim} dimensions, but the model was made for "
                 f"text_dim={model.config.text_dim}"
             )
-        if not index.entities:
-            raise ValueError("the index has no entities: nothing can be retrieved from it")
         self.index, self.model, self.encoder, self.linker, self.ner = index, model.eval(), encoder, linker, ner
         self.ranker, self.top_k_entities = ranker, top_k_entities
         self.refresh()
 
     def refresh(self) -> None:
-        """Takes up a changed index, or a model moved to another device or dtype: makes the tensors again."""
+        """Takes up a changed index, or a model moved to another device or dtype: makes the tensors again.
+
+        After `add_documents` and `remove_documents` the next question does this by itself.
+        """
+        if not self.index.entities:
+            raise ValueError("the index has no entities: nothing can be retrieved from it")
         weight = next(self.model.parameters())
         device = weight.device
         graph = self.index.graph(self.encoder)
@@ -76,47 +78,39 @@ class GFMRetriever:
         self.entity_to_document = self.index.entity_to_document.to(device)
         self.entity_weight = inverse_frequency(self.entity_to_document)
         self.linker.index(self.index.entities)
-        self._seen = (self.index.triples, self.index.document_entities)
+        self._entities = self.index.entities  # another list as soon as the index changes
 
     def question_entities(self, question: str) -> list[str]:
-        """The graph's entities that the question starts from: the nearest of each name, or of the whole question.
+        """The graph's entities that the question starts from: the nearest of each name, or of the whole question."""
+        self._follow_index()
+        return start_entities(question, self.index, self.ner, self.linker)
 
-        Raises:
-            TypeError: a `ner` that gives something else than a list of names.
-        """
-        found = self.ner(question)
-        if isinstance(found, (str, Mapping)) or not all(isinstance(name, str) for name in found):
-            raise TypeError(f"ner must give a list of the names in a question, got {found!r}; an extractor has `names`")
-        names = link_names(found, self.index)
-        if not names:
-            names = link_names([question], self.index)
-            log.info("no entity named in %r; linking the whole question", question)
-        linked = self.linker(names, top_k=1) if names else {}
-        return list(dict.fromkeys(linked[name][0]["entity"] for name in names if linked.get(name)))
+    def _follow_index(self) -> None:
+        if self.index.entities is not self._entities:
+            log.info("the index has changed: taking it up")
+            self.refresh()
 
     def inputs(self, question: str) -> tuple[Tensor, Tensor]:
         """Embedding (1, text_dim) and start mask (1, N) of a question.
 
         Raises:
-            ValueError: an empty question, a linker that names an entity which the graph does not have, or an index
-                that changed since the last `refresh`.
+            ValueError: an empty question, or a linker that names an entity which the graph does not have.
         """
         check_question(question, 1)
-        if self._seen != (self.index.triples, self.index.document_entities):
-            raise ValueError("the index has changed since the retriever was made: call refresh()")
+        self._follow_index()
         weight = next(self.model.parameters())
         mask = torch.zeros(1, len(self.index.entities), device=weight.device)
         for name in self.question_entities(question):
-            if name not in self.index.entity_ids:
-                raise ValueError(f"start entity {name!r} is not in the graph")
             mask[0, self.index.entity_ids[name]] = 1
         return encode(self.encoder, [question]).to(weight.device, weight.dtype), mask
 
     @torch.no_grad()
     def entity_scores(self, question: str) -> Tensor:
-        """(N,) float32 logits of all entities."""
+        """(N,) float32 logits of all entities; ValueError if the network gives NaN, as weights that diverged do."""
         embedding, mask = self.inputs(question)
         scores: Tensor = self.model(self.graph, embedding, mask, self.entity_weight)
+        if not bool(scores.isfinite().all()):
+            raise ValueError("the network gives NaN or infinity: its weights are damaged or have diverged")
         return scores[0].float()
 
     def retrieve(self, question: str, top_k: int = 5) -> list[RetrievedDocument]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+_TEXTS = 256  # whose n-grams are held at a time
+
 
 class HashingEncoder:
     """Counts of hashed character 3- and 4-grams with hashed signs, at unit norm; the same on every machine.
@@ -28,10 +30,24 @@ class HashingEncoder:
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, dim) vectors; an empty text gives zeros."""
         vectors = torch.zeros(len(texts), self.dim)
-        for row, text in enumerate(texts):
-            padded = f" {text.lower()} "
-            grams = [padded[i : i + n] for n in (3, 4) for i in range(len(padded) - n + 1)] if text else []
-            codes = torch.tensor([zlib.crc32(gram.encode()) for gram in grams], dtype=torch.long)
-            signs = 1 - 2 * ((codes >> 31) & 1)
-            vectors[row].index_add_(0, codes % self.dim, signs.float())
+        for start in range(0, len(texts), _TEXTS):
+            vectors[start : start + _TEXTS] = self._counts(texts[start : start + _TEXTS])
         return torch.nn.functional.normalize(vectors, dim=1)
+
+    def _counts(self, texts: Sequence[str]) -> Tensor:
+        grams = [_grams(text) for text in texts]
+        # half of a surrogate pair, which UTF-8 does not have, is hashed all the same
+        codes = torch.tensor(
+            [zlib.crc32(gram.encode("utf-8", "surrogatepass")) for found in grams for gram in found], dtype=torch.long
+        )
+        rows = torch.arange(len(texts)).repeat_interleave(
+            torch.tensor([len(found) for found in grams], dtype=torch.long)
+        )
+        signs = 1 - 2 * ((codes >> 31) & 1)
+        counts = torch.zeros(len(texts) * self.dim).index_add_(0, rows * self.dim + codes % self.dim, signs.float())
+        return counts.view(len(texts), self.dim)
+
+
+def _grams(text: str) -> list[str]:
+    padded = f" {text.lower()} "
+    return [padded[i : i + n] for n in (3, 4) for i in range(len(padded) - n + 1)] if text else []

