@@ -411,6 +411,18 @@ def test_strings_that_are_none_are_refused_before_any_work() -> None:
         KGIndex.from_triples(["abc"], {})
 
 
+def test_a_reply_with_half_of_a_surrogate_pair_is_cached_and_indexed(tmp_path: Path) -> None:
+    def extractor(passage: str) -> dict[str, Any]:
+        return {"passage": passage, "extracted_entities": [], "extracted_triples": [["Ada \ud83d", "met", "Bab\u00e9"]]}
+
+    cache = tmp_path / "cache.jsonl"
+    index = KGIndex.from_documents({"Ada": "x"}, extractor, cache=cache)
+    index.save(tmp_path / "index")
+    assert index.triples == [("ada", "met", "bab\u00e9")]
+    again = KGIndex.from_documents({"Ada": "x"}, Extractor(), cache=cache)  # which has no reply to this passage
+    assert again.triples == KGIndex.load(tmp_path / "index").triples == index.triples
+
+
 @pytest.mark.parametrize("name", ["kg.txt", "kg.csv", "KG.CSV"])
 def test_triples_of_a_table_program_are_read(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + "é,r,b\r\n".encode())

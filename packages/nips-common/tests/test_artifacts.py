@@ -176,3 +176,9 @@ def test_required_keys_are_allowed_and_allowed_ones_may_be_absent() -> None:
 def test_a_missing_json_file_is_a_file_not_found_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"absent\.json"):
         read_json(tmp_path / "absent.json")
+
+
+def test_json_that_is_nested_too_deeply_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 200_000 + "]" * 200_000)
+    with pytest.raises(ValueError, match=r"deep\.json: not valid JSON"):
+        read_json(tmp_path / "deep.json")

@@ -76,7 +76,8 @@ def extract_all(
             passage = _checked(extraction)
             done[passage] = extraction
             if file is not None and not extraction.get("error"):
-                file.write(json.dumps(extraction, ensure_ascii=False) + "\n")
+                # ASCII: a reply may hold half of a surrogate pair, and a killed run leaves no half of a character
+                file.write(json.dumps(extraction) + "\n")
                 file.flush()
     finally:
         if file is not None:

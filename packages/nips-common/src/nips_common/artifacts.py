@@ -164,7 +164,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     try:
         data = json.loads(Path(path).read_text("utf-8"))
         json.dumps(data, allow_nan=False)  # Python reads NaN and Infinity, which JSON does not have
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(data, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(data).__name__}")
