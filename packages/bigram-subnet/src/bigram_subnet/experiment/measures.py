@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +11,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bigram_subnet.ablation import ablation_report, logit_batches
+from bigram_subnet.config import SparsifyConfig
 from bigram_subnet.evaluation import evaluate_subnetwork
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.masking import masked
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.shares import block_shares
+from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.log import TrainLog
+from bigram_subnet.training.subnetwork import train_subnetwork
 
 _CONTEXTS = 256
 
@@ -63,6 +67,29 @@ def measure(
     with masked(model, mask):
         variation = context_variation(model, held_out, seed)
     return Run(mask, log, evaluation, losses, variation, block_shares(mask))
+
+
+def small_budget(steps: int, seed: int, l0_lambda: float = 10.0) -> SparsifyConfig:
+    """The settings of a mask that is trained in few steps: a rate and growth for 250 to 300 of them."""
+    return SparsifyConfig(
+        l0_lambda=l0_lambda, learning_rate=2e-3, temperature_factor=1.02, batch_size=8, max_steps=steps, attempts=1,
+        seed=seed,
+    )  # fmt: skip
+
+
+def runs_by_seed(
+    model: PreTrainedModel,
+    counts: BigramCounts,
+    training: Tensor,
+    held_out: Tensor,
+    configs: Sequence[SparsifyConfig],
+) -> tuple[Run, ...]:
+    """Trains one bigram subnetwork for each of the settings and measures it."""
+    runs = []
+    for config in configs:
+        mask, log = train_subnetwork(model, NgramTarget(counts), training, config)
+        runs.append(measure(model, mask, log, counts, held_out, config.seed))
+    return tuple(runs)
 
 
 def context_variation(model: PreTrainedModel, input_ids: Tensor, seed: int) -> float:
