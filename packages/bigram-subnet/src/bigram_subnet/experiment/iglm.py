@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from bigram_subnet.ablation import model_surprisal
 from bigram_subnet.config import SparsifyConfig
@@ -49,9 +49,10 @@ CORPUS = (
     "are those of the model's samples, not of natural antibodies."
 )
 ROWS = (
-    "On IgLM-S masks are trained and judged on the first 48 tokens of every sequence. It has an embedding for every "
-    "position, so that a mask says nothing about positions that it was not trained at: r over all 80 tokens, which was "
-    "looked at first, is in a table of its own."
+    "On IgLM-S masks are trained and judged on the first 48 tokens of every sequence, and r is taken over the tokens "
+    "that the model drew, not over the given species. Over all tokens, and over the 80 of whole sequences, at whose "
+    "later positions no mask was trained, r is in a table of its own; both were looked at before the choice was made: "
+    "the given species spoils r."
 )
 NOTES = (TERMS, CORPUS, ROWS)
 
@@ -107,19 +108,26 @@ def sampled(model: PreTrainedModel, starts: Tensor, sequences: int, length: int,
         starts: (prefixes, tokens) ids; the sequences begin with them in turn.
         sequences: how many.
         length: tokens in each, prefix included.
-        seed: of the draws.
+        seed: of the draws; torch's own random state stays as it was.
 
     Returns:
         (sequences, length) ids; no token ends a sequence early.
     """
-    generator = torch.Generator().manual_seed(seed)
-    ids = starts.repeat(-(-sequences // len(starts)), 1)[:sequences]
-    cache: Any = None
-    while ids.shape[1] < length:  # `generate` would end, or never draw, the token that a config names as the last
-        out = model(input_ids=ids if cache is None else ids[:, -1:], past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-        ids = torch.cat([ids, out.logits[:, -1].softmax(-1).multinomial(1, generator=generator)], dim=1)
-    return ids
+    first = starts.repeat(-(-sequences // len(starts)), 1)[:sequences]
+    plain = GenerationConfig(
+        do_sample=True,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        max_new_tokens=length - starts.shape[1],
+        eos_token_id=model.config.vocab_size,  # behind the vocabulary: no token is the last
+        pad_token_id=0,
+    )
+    anything: Any = model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made: Tensor = anything.generate(first, attention_mask=torch.ones_like(first), generation_config=plain)
+    return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,26 +159,57 @@ def outcome(folder: Path, protocol: Protocol) -> Outcome:
     counts = BigramCounts.from_sequences(counted, model.config.vocab_size)
     held_out = whole[:, : protocol.row]
     configs = [protocol.config(seed) for seed in protocol.seeds]
-    runs = runs_by_seed(model, counts, counted[:, : protocol.row], held_out, configs)
+    scored = runs_by_seed(model, counts, counted[:, : protocol.row], held_out, configs)
+    given = starts.shape[1]
+    runs = tuple(
+        dataclasses.replace(run, correlations=drawn_correlations(model, run, counts, held_out, given)) for run in scored
+    )
     tables = (
         measures_table(runs, context_variation(model, held_out, 0), OF),
-        _beyond_the_row(model, runs, counts, whole),
+        _other_tokens(scored, [drawn_correlations(model, run, counts, whole, given) for run in runs]),
         shares_table(runs, OF),
         rotations_table(model, runs[0], held_out, OF),
     )
     return Outcome(criteria(runs, OF), tables, runs)
 
 
-def _beyond_the_row(model: PreTrainedModel, runs: Sequence[Run], counts: BigramCounts, whole: Tensor) -> Table:
-    """R over whole sequences, at whose later positions no mask was trained."""
-    bigram = counts.token_surprisal(whole)[:, 1:]
-    rows: list[tuple[str | float, ...]] = []
-    for run in runs:
-        with masked(model, run.mask):
-            r = surprisal_correlation(model_surprisal(model, whole), bigram)
-        rows.append((f"seed {run.log.seed}", round(r, 3)))
-    rows.append(("full model", round(surprisal_correlation(model_surprisal(model, whole), bigram), 3)))
-    return Table(f"{OF}r over whole sequences of {whole.shape[1]} tokens (not judged)", ("of", "r"), tuple(rows))
+def drawn_correlations(
+    model: PreTrainedModel, run: Run, counts: BigramCounts, input_ids: Tensor, given: int
+) -> dict[str, float]:
+    """R of a subnetwork and its controls without the tokens of the prefix, which no model drew.
+
+    Args:
+        model: the model.
+        run: the subnetwork; its seed draws the random mask.
+        counts: of bigrams.
+        input_ids: (sequences, length) ids.
+        given: tokens of the prefix.
+
+    Returns:
+        R by name, as in `Run.correlations`.
+    """
+    bigram = counts.token_surprisal(input_ids)[:, given:]
+    masks = {
+        "full": run.mask | run.mask.complement(),
+        "subnetwork": run.mask,
+        "random": run.mask.randomize_within_blocks(torch.Generator().manual_seed(run.log.seed)),
+        "empty": run.mask - run.mask,
+    }
+    found = {}
+    for name, mask in masks.items():
+        with masked(model, mask):
+            bits = model_surprisal(model, input_ids)[:, given - 1 :]  # of the tokens from 1 on
+        found[name] = surprisal_correlation(bits, bigram)
+    return found
+
+
+def _other_tokens(scored: Sequence[Run], whole: Sequence[dict[str, float]]) -> Table:
+    rows = tuple(
+        (f"{name}, seed {run.log.seed}", round(run.correlations[name], 3), round(long[name], 3))
+        for run, long in zip(scored, whole, strict=True)
+        for name in ("subnetwork", "full", "random")
+    )
+    return Table(f"{OF}r over other tokens (not judged)", ("of", "given species too", "whole sequences"), rows)
 
 
 def outcome_where_present(protocol: Protocol) -> Outcome:
@@ -209,6 +248,7 @@ def experiment(protocol: Protocol, asset: Path, folder: Path, budget: ReproduceB
         budget=budget,
         settings={
             **dataclasses.asdict(protocol),
+            "seeds": list(protocol.seeds),
             "mask training": dataclasses.asdict(protocol.config(0)),
             "torch threads": torch.get_num_threads(),
         },

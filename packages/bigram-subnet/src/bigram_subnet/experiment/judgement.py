@@ -50,7 +50,7 @@ def criteria(runs: Sequence[Run], of: str = "") -> tuple[Claim, ...]:
 
 def by_control(runs: Sequence[Run]) -> dict[str, list[float]]:
     """R of every control by its name in words, one a seed."""
-    return {words: [run.control(name) for run in runs] for words, name in CONTROLS.items()}
+    return {words: [run.correlations[name] for run in runs] for words, name in CONTROLS.items()}
 
 
 def measures_table(runs: Sequence[Run], full_variation: float, of: str = "") -> Table:
@@ -71,7 +71,7 @@ def measures_table(runs: Sequence[Run], full_variation: float, of: str = "") -> 
     row("r, subnetwork", [run.correlation for run in runs])
     for words, values in by_control(runs).items():
         row(f"r, {words}", values)
-    row("cross-entropy to the bigram, subnetwork, nats", [run.evaluation["ngram_xent"] for run in runs])
+    row("cross-entropy to the bigram, subnetwork, nats", [run.xent for run in runs])
     for name in runs[0].losses:
         row(f"held-out loss, {name.replace('_', ' ')}, nats", [run.losses[name] for run in runs])
     row("context dependence, subnetwork (total variation)", [run.variation for run in runs])

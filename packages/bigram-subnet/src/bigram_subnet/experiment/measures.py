@@ -31,7 +31,8 @@ class Run:
     Args:
         mask: the subnetwork.
         log: of its training.
-        evaluation: from `evaluate_subnetwork`, on held-out text.
+        correlations: r of the surprisal with the bigram's, held-out, of subnetwork, full, random and empty mask.
+        xent: cross-entropy of the subnetwork to the bigram, held-out, in nats.
         losses: from `ablation_report`, on held-out text, in nats.
         variation: mean total-variation distance between the predictions for one token in two random contexts.
         shares: from `block_shares`.
@@ -39,7 +40,8 @@ class Run:
 
     mask: SubnetworkMask
     log: TrainLog
-    evaluation: dict[str, Any]
+    correlations: dict[str, float]
+    xent: float
     losses: dict[str, float]
     variation: float
     shares: list[dict[str, Any]]
@@ -47,11 +49,7 @@ class Run:
     @property
     def correlation(self) -> float:
         """R of the subnetwork's surprisal with the bigram's."""
-        return float(self.evaluation["ngram_corr_dropinf"])
-
-    def control(self, name: str) -> float:
-        """R of a control: full, random, empty."""
-        return float(self.evaluation["controls"][name]["ngram_corr_dropinf"])
+        return self.correlations["subnetwork"]
 
     def increase(self, name: str) -> float:
         """By how much the model's loss rises: ablated, random_ablated."""
@@ -66,7 +64,9 @@ def measure(
     losses = ablation_report(model, mask, held_out, torch.Generator().manual_seed(seed))
     with masked(model, mask):
         variation = context_variation(model, held_out, seed)
-    return Run(mask, log, evaluation, losses, variation, block_shares(mask))
+    correlations = {name: each["ngram_corr_dropinf"] for name, each in evaluation["controls"].items()}
+    correlations["subnetwork"] = evaluation["ngram_corr_dropinf"]
+    return Run(mask, log, correlations, evaluation["ngram_xent"], losses, variation, block_shares(mask))
 
 
 def small_budget(steps: int, seed: int, l0_lambda: float = 10.0) -> SparsifyConfig:
