@@ -216,9 +216,10 @@ def outcome_where_present(protocol: Protocol) -> Outcome:
     """:func:`outcome` of the fetched asset; one "not run" with the command that fetches it where it is missing."""
     try:
         folder = find_asset(ASSET) / FOLDER
-    except AssetMissing as missing:
+    except AssetMissing:
         statement = f"{OF}The criteria on the model that they were set on (JHU academic licence, non-commercial)"
-        return Outcome((Claim(statement, "five criteria", None, None, 0.0, reason=str(missing)),))
+        reason = f"not fetched; fetch it with: python tools/fetch_assets.py {ASSET}"  # a result names no folder
+        return Outcome((Claim(statement, "five criteria", None, None, 0.0, reason=reason),))
     return outcome(folder, protocol)
 
 
