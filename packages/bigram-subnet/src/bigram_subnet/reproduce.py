@@ -11,29 +11,32 @@ import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from bigram_subnet.config import SparsifyConfig
-from bigram_subnet.experiment import small_model, smollm2
+from bigram_subnet.experiment import iglm, small_model, smollm2
 from bigram_subnet.experiment.docstrings import SYMBOLS, Corpus, standard_library
 from bigram_subnet.experiment.figure import draw
-from bigram_subnet.experiment.measures import Run, context_variation, measure
+from bigram_subnet.experiment.judgement import (
+    R,
+    by_control,
+    criteria,
+    measures_table,
+    rotations_table,
+    shares_table,
+)
+from bigram_subnet.experiment.measures import Run, context_variation, runs_by_seed, small_budget
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.overlap import mask_overlap
-from bigram_subnet.residual import layer_rotations
-from bigram_subnet.shares import PARTS
 from bigram_subnet.surprisal import select_subnetwork
-from bigram_subnet.targets import NgramTarget, SelfTarget
+from bigram_subnet.targets import SelfTarget
 from bigram_subnet.training.subnetwork import train_subnetwork
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Claim, ReproduceBudget, Reproduction, Table, reproduce_main
 from nips_common.runtime import require
-
-_R = "r of held-out surprisals with the bigram's"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Plan:
         held_out: held-out sequences.
         lambdas: further masks, one a lambda, for the selection rule; none in the quick form.
         smollm2: held-out sequences for the check on SmolLM2-135M; 0 leaves it out.
+        iglm: the protocol on IgLM-S, where it was fetched; None leaves it out.
     """
 
     model_steps: int = 400
@@ -55,101 +59,33 @@ class Plan:
     held_out: int = 160
     lambdas: tuple[float, ...] = ()
     smollm2: int = 0
+    iglm: iglm.Protocol | None = None
 
     def config(self, seed: int, l0_lambda: float = 10.0) -> SparsifyConfig:
         """The settings of one mask."""
-        return SparsifyConfig(
-            l0_lambda=l0_lambda, learning_rate=2e-3, temperature_factor=1.02, batch_size=8, max_steps=self.mask_steps,
-            attempts=1, seed=seed,
-        )  # fmt: skip
+        return small_budget(self.mask_steps, seed, l0_lambda)
 
 
 PLANS: dict[ReproduceBudget, Plan] = {
     "quick": Plan(),
-    "full": Plan(model_steps=3000, held_out=512, lambdas=(0.0, 1.0, 5.0, 50.0), smollm2=32),
+    "full": Plan(model_steps=1500, held_out=512, lambdas=(0.0, 1.0, 5.0, 50.0), smollm2=32, iglm=iglm.Protocol()),
 }
 
 
-def _claims(runs: Sequence[Run]) -> tuple[Claim, ...]:
-    ours = [run.correlation for run in runs]
-    full = [run.control("full") for run in runs]
-    kept = [100 * run.mask.proportion_kept for run in runs]
-    same = lambda value: [value] * len(runs)
-    return (
-        Claim.judge("The subnetwork's correlation with the bigram is at least 0.90", _R, same(0.9), ours, 0.0),
-        Claim.judge("It is at least 0.4 above the full model's", _R, full, ours, 0.4),
-        Claim.judge("It is at least 0.2 above the full model's (our own claim)", _R, full, ours, 0.2),
-        Claim.judge(
-            "At most 2 % of the maskable weights are kept", "% kept", same(2.0), kept, 0.0, higher_is_better=False
-        ),
-        Claim.judge(
-            "A random mask of the same count in every matrix correlates at most 0.3",
-            _R, same(0.3), [run.control("random") for run in runs], 0.0, higher_is_better=False,
-        ),
-        Claim.judge(
-            "Removing the subnetwork costs at least ten times what removing a random one of its size costs",
-            "rise of the held-out loss in nats; the baseline is ten times the random mask's",
-            [10 * run.increase("random_ablated") for run in runs], [run.increase("ablated") for run in runs], 0.0,
-        ),
+def _own_claim(runs: Sequence[Run]) -> Claim:
+    return Claim.judge(
+        "The subnetwork's correlation with the bigram is at least 0.2 above the full model's (our own claim)",
+        R, by_control(runs)["full model"], [run.correlation for run in runs], 0.2,
     )  # fmt: skip
-
-
-def _tables(runs: Sequence[Run], full_variation: float) -> tuple[Table, ...]:
-    rows: list[tuple[str | float, ...]] = []
-
-    def row(name: str, values: Sequence[float], digits: int = 3) -> None:
-        spread = round(stdev(values), digits) if len(values) > 1 else "-"
-        rows.append((name, *(round(value, digits) for value in values), round(fmean(values), digits), spread))
-
-    row("kept weights, %", [100 * run.mask.proportion_kept for run in runs])
-    row("r, subnetwork", [run.correlation for run in runs])
-    for name, words in (
-        ("full", "full model"),
-        ("random", "random mask"),
-        ("empty", "empty mask: embeddings and head"),
-    ):
-        row(f"r, {words}", [run.control(name) for run in runs])
-    row("cross-entropy to the bigram, subnetwork, nats", [run.evaluation["ngram_xent"] for run in runs])
-    for name in runs[0].losses:
-        row(f"held-out loss, {name.replace('_', ' ')}, nats", [run.losses[name] for run in runs])
-    row("context dependence, subnetwork (total variation)", [run.variation for run in runs])
-    row("context dependence, full model", [full_variation] * len(runs))
-    seeds = tuple(f"seed {run.log.seed}" for run in runs)
-    shares: list[tuple[str | float, ...]] = [
-        (layer, part, *(round(100 * _share(run, layer, part), 1) for run in runs))
-        for layer in range(small_model.LAYERS)
-        for part in PARTS
-    ]
-    return (
-        Table(
-            "Subnetworks at lambda 10, held-out text", ("measure", *seeds, "mean", "standard deviation"), tuple(rows)
-        ),
-        Table("Where the kept weights lie, % of all kept (not judged)", ("layer", "part", *seeds), tuple(shares)),
-    )
-
-
-def _share(run: Run, layer: int, part: str) -> float:
-    return sum(float(row["share"]) for row in run.shares if (row["layer"], row["part"]) == (layer, part))
-
-
-def _rotations(model: PreTrainedModel, run: Run, held_out: Tensor) -> Table:
-    full, ours = layer_rotations(model, held_out), layer_rotations(model, held_out, run.mask)
-    rows = [
-        (layer, *(round(angle, 1) for angle in (a.to_input, b.to_input, a.to_output, b.to_output)))
-        for layer, (a, b) in enumerate(zip(full, ours, strict=True))
-    ]
-    columns = ("layer", "to input, full", "to input, subnetwork", "to output, full", "to output, subnetwork")
-    return Table("Rotation of the residual stream, median degrees (not judged)", columns, tuple(rows))
 
 
 def _by_lambda(
     model: PreTrainedModel, counts: BigramCounts, training: Tensor, held_out: Tensor, plan: Plan, first: Run
 ) -> tuple[Table, Table]:
     """Full form: masks of several lambdas with the selection rule, and the overlap with an optimal subnetwork."""
-    found = {10.0: first}
-    for value in plan.lambdas:
-        trained = train_subnetwork(model, NgramTarget(counts), training, plan.config(plan.seeds[0], value))
-        found[value] = measure(model, *trained, counts, held_out, plan.seeds[0])
+    configs = [plan.config(plan.seeds[0], value) for value in plan.lambdas]
+    more = runs_by_seed(model, counts, training, held_out, configs)
+    found = {10.0: first, **dict(zip(plan.lambdas, more, strict=True))}
     chosen = select_subnetwork({value: run.correlation for value, run in found.items()})
     rows = tuple(
         (value, run.mask.kept, round(100 * run.mask.proportion_kept, 3), round(run.correlation, 3),
@@ -202,27 +138,31 @@ def experiment(plan: Plan, folder: Path, budget: ReproduceBudget = "quick") -> R
     model = small_model.trained_model(corpus.training, plan.model_steps)
     logging.getLogger("bigram_subnet.ngrams").setLevel("ERROR")  # 0.8 M characters are many for 96 symbols
     counts = BigramCounts.from_sequences(corpus.training, len(SYMBOLS))
-    runs = []
-    for seed in plan.seeds:
-        mask, log = train_subnetwork(model, NgramTarget(counts), corpus.training, plan.config(seed))
-        runs.append(measure(model, mask, log, counts, held_out, seed))
-    tables = [*_tables(runs, context_variation(model, held_out, 0)), _rotations(model, runs[0], held_out)]
+    runs = runs_by_seed(model, counts, corpus.training, held_out, [plan.config(seed) for seed in plan.seeds])
+    tables = [
+        measures_table(runs, context_variation(model, held_out, 0)),
+        shares_table(runs),
+        rotations_table(model, runs[0], held_out),
+    ]
     if plan.lambdas:
         tables += _by_lambda(model, counts, corpus.training, held_out, plan, runs[0])
-    claims = _claims(runs)
+    claims = (*criteria(runs), _own_claim(runs))
+    notes = _notes()
     if plan.smollm2:
         claim, more = _smollm2(corpus, plan.smollm2)
         claims, tables = (*claims, claim), [*tables, *more]
-    correlations = {"subnetwork": [run.correlation for run in runs]}
-    for name, words in (("full", "full model"), ("random", "random mask"), ("empty", "empty mask")):
-        correlations[words] = [run.control(name) for run in runs]
+    if plan.iglm is not None:
+        found = iglm.outcome_where_present(plan.iglm)
+        claims, tables = (*claims, *found.claims), [*tables, *found.tables]
+        notes = (*notes, *iglm.NOTES) if found.runs else notes
+    correlations = {"subnetwork": [run.correlation for run in runs], **by_control(runs)}
     plot = draw(folder / "subnetwork.png", runs[0].shares, correlations)
     return Reproduction(
         package="bigram-subnet",
         method="Bigram subnetworks of transformer language models (arXiv 2504.15471)",
         claims=claims,
         tables=tuple(tables),
-        notes=_notes(),
+        notes=notes,
         plots=(plot.name,),
         budget=budget,
         settings=_settings(plan, len(corpus.training), len(held_out)),

@@ -36,11 +36,6 @@ def model() -> GPT2LMHeadModel:
 
 
 @pytest.fixture(scope="module")
-def tokens(corpus: NDArray[np.int32]) -> Tensor:
-    return torch.from_numpy(corpus[(corpus < VOCABULARY).all(1)][: 8 * BATCH].astype(np.int64)) % VOCABULARY
-
-
-@pytest.fixture(scope="module")
 def target(corpus: NDArray[np.int32]) -> NgramTarget:
     return NgramTarget(BigramCounts.from_sequences(torch.from_numpy(corpus.astype(np.int64) % VOCABULARY), VOCABULARY))
 

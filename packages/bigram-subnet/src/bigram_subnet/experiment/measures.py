@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,12 +11,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bigram_subnet.ablation import ablation_report, logit_batches
+from bigram_subnet.config import SparsifyConfig
 from bigram_subnet.evaluation import evaluate_subnetwork
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.masking import masked
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.shares import block_shares
+from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.log import TrainLog
+from bigram_subnet.training.subnetwork import train_subnetwork
 
 _CONTEXTS = 256
 
@@ -27,7 +31,8 @@ class Run:
     Args:
         mask: the subnetwork.
         log: of its training.
-        evaluation: from `evaluate_subnetwork`, on held-out text.
+        correlations: r of the surprisal with the bigram's, held-out, of subnetwork, full, random and empty mask.
+        xent: cross-entropy of the subnetwork to the bigram, held-out, in nats.
         losses: from `ablation_report`, on held-out text, in nats.
         variation: mean total-variation distance between the predictions for one token in two random contexts.
         shares: from `block_shares`.
@@ -35,7 +40,8 @@ class Run:
 
     mask: SubnetworkMask
     log: TrainLog
-    evaluation: dict[str, Any]
+    correlations: dict[str, float]
+    xent: float
     losses: dict[str, float]
     variation: float
     shares: list[dict[str, Any]]
@@ -43,11 +49,7 @@ class Run:
     @property
     def correlation(self) -> float:
         """R of the subnetwork's surprisal with the bigram's."""
-        return float(self.evaluation["ngram_corr_dropinf"])
-
-    def control(self, name: str) -> float:
-        """R of a control: full, random, empty."""
-        return float(self.evaluation["controls"][name]["ngram_corr_dropinf"])
+        return self.correlations["subnetwork"]
 
     def increase(self, name: str) -> float:
         """By how much the model's loss rises: ablated, random_ablated."""
@@ -62,7 +64,32 @@ def measure(
     losses = ablation_report(model, mask, held_out, torch.Generator().manual_seed(seed))
     with masked(model, mask):
         variation = context_variation(model, held_out, seed)
-    return Run(mask, log, evaluation, losses, variation, block_shares(mask))
+    correlations = {name: each["ngram_corr_dropinf"] for name, each in evaluation["controls"].items()}
+    correlations["subnetwork"] = evaluation["ngram_corr_dropinf"]
+    return Run(mask, log, correlations, evaluation["ngram_xent"], losses, variation, block_shares(mask))
+
+
+def small_budget(steps: int, seed: int, l0_lambda: float = 10.0) -> SparsifyConfig:
+    """The settings of a mask that is trained in few steps: a rate and growth for 250 to 300 of them."""
+    return SparsifyConfig(
+        l0_lambda=l0_lambda, learning_rate=2e-3, temperature_factor=1.02, batch_size=8, max_steps=steps, attempts=1,
+        seed=seed,
+    )  # fmt: skip
+
+
+def runs_by_seed(
+    model: PreTrainedModel,
+    counts: BigramCounts,
+    training: Tensor,
+    held_out: Tensor,
+    configs: Sequence[SparsifyConfig],
+) -> tuple[Run, ...]:
+    """Trains one bigram subnetwork for each of the settings and measures it."""
+    runs = []
+    for config in configs:
+        mask, log = train_subnetwork(model, NgramTarget(counts), training, config)
+        runs.append(measure(model, mask, log, counts, held_out, config.seed))
+    return tuple(runs)
 
 
 def context_variation(model: PreTrainedModel, input_ids: Tensor, seed: int) -> float:
