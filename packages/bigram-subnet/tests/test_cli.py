@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bigram_subnet import BigramCounts, SubnetworkMask, TrainLog
 from bigram_subnet.cli import app, main
-from bigram_subnet.train import main as train_main
 from nips_common import cli
 from nips_common.testing.interrupt import kill_and_resume
 from nips_common.testing.torchrun import run_torchrun
@@ -33,10 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     def call(*arguments: object) -> tuple[int, str, str]:
         words, code = [str(argument) for argument in arguments], 0
         try:
-            if words[0] == "train":
-                train_main(words[1:])
-            else:
-                cli.run(app, words)
+            cli.run(app, words)
         except SystemExit as end:
             code = int(end.code or 0)
         captured = capsys.readouterr()
@@ -215,7 +211,7 @@ def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_fold
 def test_a_dry_run_counts_and_writes_nothing(run: Run, model_folder: Path, text_file: Path, counts_file: Path) -> None:
     report = report_of(run(*train_arguments(model_folder, text_file, counts_file), "--dry_run"))
     assert report["parameters"]["maskable"] == 12 * 16**2 * 2
-    assert report["optimizer_steps_at_most"] == 8
+    assert report["per_mask_and_attempt_at_most"] == {"optimizer_steps": 8, "sequences_read": 32}
     assert report["memory_bytes"]["scores, gradients, AdamW"] == 4 * 4 * 12 * 16**2 * 2
     assert not Path("masks").exists()
 
@@ -230,7 +226,7 @@ def test_mistakes_of_train_are_one_line_and_leave_nothing(
     refused(run(*arguments, "--tokens", "a.txt"), "--tokens", "--text")
     refused(run(*arguments, "--counts", "absent.safetensors"), "absent.safetensors")
     refused(run(*arguments, "--eval_text", "absent.txt"), "absent.txt")
-    refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "micro-batch of 100000")
+    refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "--batch_size 100000", "docs.txt")
     refused(run("train", "--config", "absent.yaml"), "absent.yaml")
     assert not Path("masks").exists()
 

@@ -1,30 +1,25 @@
-"""The subcommands of `bigram-subnet` beside train: they parse, call and print."""
+"""The subcommands of `bigram-subnet` beside train: they parse, call and print.
+
+What they call is imported when they run, so that help, the version and mistakes in flags need no torch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import typer
 
-from bigram_subnet.ablation import ablation_report
-from bigram_subnet.evaluation import evaluate_subnetwork
-from bigram_subnet.figure import draw_shares
-from bigram_subnet.inputs import check_length, check_same_vocabulary, load_mask, read_sequences, tokenizer_for
-from bigram_subnet.layout import Layout
-from bigram_subnet.lens import layer_lens
-from bigram_subnet.mask_files import check_ending
-from bigram_subnet.masking import apply_mask
-from bigram_subnet.ngrams import BigramCounts
-from bigram_subnet.overlap import Null, mask_overlap
-from bigram_subnet.pretrained import load_model, load_tokenizer
-from bigram_subnet.residual import layer_rotations
-from bigram_subnet.shares import block_shares
-from nips_common.runtime import resolve_device, resolve_dtype, seed_everything
+from bigram_subnet.choices import Layout, Null
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 Model = Annotated[str, typer.Option(help="Model: hub id, local folder or .gguf file.")]
 Mask = Annotated[str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, or a hub id.")]
@@ -72,6 +67,9 @@ def count(
     sequence_length: Length = 128,
 ) -> None:
     """Count the n-grams of a corpus, as it is read, into one file; prints JSON."""
+    from bigram_subnet.ngrams import BigramCounts
+    from bigram_subnet.pretrained import load_tokenizer
+
     if output.suffix != ".safetensors":
         raise ValueError(f"{output}: a file of counts must end in .safetensors")
     if bool(tokens) == bool(text):
@@ -105,13 +103,15 @@ def _model_and_ids(
     limit: int | None,
     device: str,
     dtype: str,
-    least: int = 2,
-) -> tuple[Any, torch.Tensor, Any]:
+) -> tuple[Any, Tensor, Any]:
+    from bigram_subnet.inputs import read_sequences, tokenizer_for
+    from bigram_subnet.pretrained import load_model
+    from nips_common.runtime import resolve_device, resolve_dtype
+
     place = resolve_device(device)
     made = tokenizer_for(text, tokenizer, model)
     ids = read_sequences(tokens, text, made, length, limit)
     loaded = load_model(model, resolve_dtype(dtype, place), place)
-    check_length(ids, loaded, least)
     return loaded, ids, made
 
 
@@ -136,6 +136,12 @@ def evaluate(
     n-grams' distribution in nats; distill_* compare with the full model instead. Controls: the full model, a random
     mask with as many weights in every matrix, and no weight at all.
     """
+    import torch
+
+    from bigram_subnet.evaluation import evaluate_subnetwork
+    from bigram_subnet.inputs import check_same_vocabulary, load_mask
+    from bigram_subnet.ngrams import BigramCounts
+
     table = BigramCounts.load(counts)
     loaded, ids, made = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     check_same_vocabulary(table, made, loaded, str(counts))
@@ -164,6 +170,11 @@ def ablate(
     model without the subnetwork (ablated), model without the random mask. The subnetwork is sufficient for what
     `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`.
     """
+    import torch
+
+    from bigram_subnet.ablation import ablation_report
+    from bigram_subnet.inputs import load_mask
+
     loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     found = load_mask(mask, loaded)
     losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size)
@@ -184,18 +195,20 @@ def overlap(
     overlap is the share of all weights that both keep, expected what chance gives, ratio their quotient, contained the
     share of the first mask that the second keeps too, p_value (draws with at least this overlap + 1) / (draws + 1).
     """
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.overlap import mask_overlap
+
     a, b = load_mask(first), load_mask(second)
+    for name, found in ((first, a), (second, b)):
+        if not found.kept:
+            log.warning("%s keeps no weight: an overlap with it says nothing, and its shares are null", name)
     print_report(dataclasses.asdict(mask_overlap(a, b, null, draws, layout, _config(model), seed)))
 
 
 def _config(model: str | None) -> Any:
-    if model is None:
-        return None
-    from transformers import AutoConfig
+    from bigram_subnet.pretrained import load_config
 
-    from bigram_subnet.pretrained import where
-
-    return AutoConfig.from_pretrained(**where(model))
+    return None if model is None else load_config(model)
 
 
 def rotate(
@@ -217,7 +230,11 @@ def rotate(
     Layer 0 is the input of the first block. Use many more positions than the model is wide. The lens gives, for each
     layer, the correlation with the target's logits and how often the input token is among the first 1, 5 and 10.
     """
-    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype, least=1)
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.lens import layer_lens
+    from bigram_subnet.residual import layer_rotations
+
+    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     found = None if mask is None else load_mask(mask, loaded)
     angles = layer_rotations(loaded, ids, found, alpha, batch_size)
     layers: list[dict[str, Any]] = [{"layer": layer, **angle._asdict()} for layer, angle in enumerate(angles)]
@@ -239,6 +256,10 @@ def show(
 
     density is the share of a part that is kept, share the share of all kept weights that lie in it (and the bar).
     """
+    from bigram_subnet.figure import draw_shares
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.shares import block_shares
+
     if plot is not None and plot.suffix != ".png":
         raise ValueError(f"--plot must end in .png, got {plot}")
     found = load_mask(mask)
@@ -267,6 +288,10 @@ def convert(
     ] = None,
 ) -> None:
     """Convert a mask between the published pickle and the packed file; pickles are read without running anything."""
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.mask_files import check_ending
+    from bigram_subnet.pretrained import load_model
+
     check_ending(output)
     loaded = None if model is None else load_model(model)
     found = load_mask(source, loaded)
@@ -286,6 +311,14 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Of sampling.")] = 0,
 ) -> None:
     """Generate text with a subnetwork."""
+    import torch
+
+    from bigram_subnet.ablation import check_ids
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.masking import apply_mask
+    from bigram_subnet.pretrained import load_model, load_tokenizer
+    from nips_common.runtime import resolve_device, resolve_dtype, seed_everything
+
     place = resolve_device(device)
     made = load_tokenizer(tokenizer or model)
     loaded = load_model(model, resolve_dtype(dtype, place), place)
@@ -294,7 +327,7 @@ def generate(
     ids = made(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(loaded.device)
     if not ids.numel():
         raise ValueError("the prompt holds no token")
-    check_length(ids, loaded, more=max_new_tokens)
+    check_ids(loaded, ids, more=max_new_tokens)
     seed_everything(seed)
     options: dict[str, Any] = (
         {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}

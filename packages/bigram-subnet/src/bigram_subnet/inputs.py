@@ -72,26 +72,6 @@ def check_same_vocabulary(counts: BigramCounts, tokenizer: Any, model: PreTraine
         raise ValueError(f"{where}: counts of {counts.vocab_size} tokens, but the model knows {known}")
 
 
-def check_length(ids: Tensor, model: PreTrainedModel, least: int = 1, more: int = 0) -> None:
-    """Refuses sequences that are too short to be judged or longer than the model was made for.
-
-    Args:
-        ids: (sequences, length) token ids.
-        model: whose ``max_position_embeddings`` is the most; without one any length will do.
-        least: tokens that a sequence must have; 2 where the next token is predicted.
-        more: tokens that the model is to add.
-
-    Raises:
-        ValueError: a sequence of another length.
-    """
-    length, most = ids.shape[1], getattr(model.config, "max_position_embeddings", None)
-    if length < least:
-        raise ValueError(f"a sequence must have at least {least} tokens, so that one is predicted; got {length}")
-    if most is not None and length + more > most:
-        told = f"{length} tokens and {more} new ones" if more else f"sequences of {length} tokens"
-        raise ValueError(f"{told} are too long: the model takes at most {most} (max_position_embeddings)")
-
-
 def load_mask(name: str, model: PreTrainedModel | None = None) -> SubnetworkMask:
     """A mask; says which folders hold one where the output folder of a training run is named instead.
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from bigram_subnet import editing
-from bigram_subnet.layout import Layout, place_of
+from bigram_subnet.choices import Layout
+from bigram_subnet.layout import place_of
 from bigram_subnet.selection import maskable_weights
 
 if TYPE_CHECKING:
