@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bigram_subnet import BigramCounts, SubnetworkMask, TrainLog
 from bigram_subnet.cli import app, main
+from bigram_subnet.train import main as train_main
 from nips_common import cli
 from nips_common.testing.interrupt import kill_and_resume
 from nips_common.testing.torchrun import run_torchrun
@@ -121,6 +124,16 @@ def test_overlap_of_a_mask_with_itself(run: Run, mask_file: Path, model_folder: 
     )
 
 
+def test_overlap_with_an_empty_mask_says_why_its_shares_are_null(
+    run: Run, mask_file: Path, model_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    SubnetworkMask.empty(AutoModelForCausalLM.from_pretrained(model_folder)).save("empty.safetensors")
+    report = report_of(run("overlap", "empty.safetensors", mask_file, "--draws", 9))
+    assert (report["ratio"], report["contained"]) == (None, None)
+    assert "empty.safetensors keeps no weight" in caplog.text
+    assert str(mask_file) not in caplog.text
+
+
 def test_rotate_reports_every_layer(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
     report = report_of(
         run("rotate", "--model", model_folder, "--mask", mask_file, "--text", text_file, "--sequence-length", 32,
@@ -199,6 +212,24 @@ def test_train_writes_masks_logs_results_and_a_card(
     assert report_of(run(*arguments, "--resume", "--l0_lambda", 0, 10))["masks"] == results["masks"]
 
 
+def test_the_log_of_an_evaluation_is_in_words(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(*train_arguments(model_folder, text_file, counts_file), "--eval_text", text_file, "--eval_limit", 8)
+    told = [record.getMessage() for record in caplog.records if record.name == "bigram_subnet.train"]
+    number = r"-?\d+\.\d{3}"
+    assert re.fullmatch(
+        f"r with the n-gram surprisal: subnetwork {number}, full model {number}, random mask {number}, "
+        f"no weight {number}",
+        told[-2],
+    )
+    assert re.fullmatch(
+        f"loss in nats: full model {number}, subnetwork {number}, random mask {number}, without the subnetwork "
+        f"{number}, without the random mask {number}",
+        told[-1],
+    )
+
+
 def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_folder: Path, text_file: Path) -> None:
     Path("settings.yaml").write_text(
         f"model: {model_folder}\noutput: masks\ntext: [{text_file}]\ntarget: self\nmax_steps: 3\nbatch_size: 4\n"
@@ -216,6 +247,23 @@ def test_a_dry_run_counts_and_writes_nothing(run: Run, model_folder: Path, text_
     assert not Path("masks").exists()
 
 
+def test_a_dry_run_refuses_what_a_run_refuses(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, tmp_path: Path
+) -> None:
+    arguments = [*train_arguments(model_folder, text_file, counts_file), "--dry_run"]
+    (tmp_path / "ids.txt").write_text("1 2 3\n4 5\n6 7 8\n" * 4)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    refused(run(*arguments, "--counts", "none.safetensors"), "none.safetensors")
+    refused(run(*arguments, "--text", "none.txt"), "none.txt")
+    refused(run(*arguments, "--eval_tokens", "ids.txt"), "ids.txt, line 2: all lines must have 3 tokens")
+    refused(run(*arguments, "--output", "used"), "used is not empty")
+    refused(run(*arguments, "--sequence_length", 65), "sequences of 65 tokens are too long", "at most 64")
+    refused(run(*arguments, "--batch_size", 100000), "--batch_size 100000")
+    refused(run(*arguments, "--revision", "step4"), "--revision step4 is for hub ids")
+    assert not Path("masks").exists()
+
+
 def test_mistakes_of_train_are_one_line_and_leave_nothing(
     run: Run, model_folder: Path, text_file: Path, counts_file: Path
 ) -> None:
@@ -227,6 +275,8 @@ def test_mistakes_of_train_are_one_line_and_leave_nothing(
     refused(run(*arguments, "--counts", "absent.safetensors"), "absent.safetensors")
     refused(run(*arguments, "--eval_text", "absent.txt"), "absent.txt")
     refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "--batch_size 100000", "docs.txt")
+    refused(run(*arguments, "--sequence_length", 65), "sequences of 65 tokens are too long", "at most 64")
+    refused(run(*arguments, "--limit", 2), "--limit 2 is less than one micro-batch, --batch_size 4")
     refused(run("train", "--config", "absent.yaml"), "absent.yaml")
     assert not Path("masks").exists()
 
@@ -319,6 +369,18 @@ def test_the_output_of_a_training_run_is_no_mask_but_names_them(run: Run, mask_f
     assert run("show", "masks/lambda0")[0] == 0
 
 
+@pytest.mark.parametrize("text", ["--version", "--help", "train --help", "evaluate --help", "train --steps 3"])
+def test_help_version_and_wrong_flags_need_no_torch(text: str) -> None:
+    """torch alone takes seconds to import."""
+    code = (
+        "import sys; from bigram_subnet.cli import app; from nips_common import cli\ntry: cli.run(app, sys.argv[1:])\n"
+    )
+    code += "finally: print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, *text.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == (2 if "steps" in text else 0)
+    assert done.stderr.splitlines()[-1] == "False"
+
+
 @pytest.mark.parametrize("command", ["evaluate", "ablate", "overlap", "rotate", "show"])
 def test_help_explains_the_numbers_that_a_command_prints(run: Run, command: str) -> None:
     words = {
@@ -345,7 +407,9 @@ def test_no_bars_where_standard_error_is_a_file(
     assert json.loads(captured.out)["kept"] == SubnetworkMask.load(mask_file).kept
 
 
+@pytest.mark.parametrize("by_module", [False, True])
 def test_ctrl_c_in_training_is_one_line_that_names_resume(
+    by_module: bool,
     run: Run,
     model_folder: Path,
     text_file: Path,
@@ -355,7 +419,7 @@ def test_ctrl_c_in_training_is_one_line_that_names_resume(
 ) -> None:
     words = [str(word) for word in train_arguments(model_folder, text_file, counts_file)]
     more = ["--max_steps", "2000", "--save_steps", "2", "--stop_fraction", "0", "--temperature_factor", "1.001"]
-    monkeypatch.setattr(sys, "argv", ["bigram-subnet", *words, *more])
+    monkeypatch.setattr(sys, "argv", ["train.py", *words[1:], *more] if by_module else ["bigram-subnet", *words, *more])
     checkpoint = Path("masks/lambda10/checkpoints/attempt-0/checkpoint-2/trainer_state.json").absolute()
 
     def press() -> None:
@@ -365,7 +429,7 @@ def test_ctrl_c_in_training_is_one_line_that_names_resume(
 
     threading.Thread(target=press, daemon=True).start()
     with pytest.raises(SystemExit) as end:
-        main()
+        train_main() if by_module else main()
     captured = capsys.readouterr()
     assert (end.value.code, captured.out) == (130, "")
     assert captured.err.splitlines()[-1] == (

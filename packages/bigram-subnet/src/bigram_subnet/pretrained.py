@@ -67,7 +67,7 @@ def load_model(
         )
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
-            f"{name}: {len(missing)} weights are missing and would be random, among them {', '.join(missing[:3])}"
+            f"{name}: weights are missing and would be random: {len(missing)}, among them {', '.join(missing[:3])}"
         )
     placed: PreTrainedModel = model.to(device).eval()
     if _looks_ahead(placed):
