@@ -438,3 +438,17 @@ def test_a_data_set_with_ids_that_the_counts_do_not_know_names_them(make_model: 
     target = NgramTarget(BigramCounts.from_sequences([[0, 1, 2]], 3))
     with pytest.raises(ValueError, match="token id 77 is outside of the counts'"):
         train_subnetwork(make_model("gpt2"), target, rows, FEW)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"limit": 0}, "--limit must be at least 1, got 0"),
+        ({"eval_limit": -1}, "--eval_limit must be at least 1, got -1"),
+        ({"tolerance": -0.1}, r"--tolerance must be at least 0, got -0\.1"),
+        ({"l0_lambda": [10.0, 10.0000001]}, "--l0_lambda must hold different numbers"),
+    ],
+)
+def test_flags_out_of_range_are_named(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrainArguments(model="m", output="o", tokens=["t"], counts="c", **more)

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bigram_subnet.ngrams.table import NgramTable
-from bigram_subnet.ngrams.tally import Tally, lower_order
-from bigram_subnet.ngrams.token_files import Ids, TokenBlock, block_of, read_token_files, tokenized_text
+from bigram_subnet.ngrams.counting import check_whole, count_blocks
+from bigram_subnet.ngrams.table import NgramTable, distinct_contexts
+from bigram_subnet.ngrams.token_files import TokenBlock, block_of, read_token_files, tokenized_text
 from bigram_subnet.ngrams.vocabulary import vocabulary_digest
 from bigram_subnet.token_ids import id_range, whole_numbers
 from nips_common.artifacts import atomic_file
 
-log = logging.getLogger(__name__)
-
 FORMAT = "bigram-subnet/ngrams"
 VERSION = 1
-_MOST_IDS = 2**31 - 1  # ids are stored in 32 bits, the padding among them
-_FEW_TOKENS = 1000  # per token of the vocabulary; the paper's corpus has 25,000
 
 
 class BigramCounts:
@@ -143,36 +137,7 @@ class BigramCounts:
     def _count(
         cls, blocks: Iterable[TokenBlock], vocab_size: int, order: int, min_count: int | None, prune_every: int | None
     ) -> BigramCounts:
-        _check_arguments(vocab_size, order, min_count, prune_every)
-        # Without pruning, the counts of the highest order hold those of all lower ones.
-        orders = range(1, order + 1) if min_count is not None else [order]
-        tallies = [Tally(n, vocab_size) for n in orders]
-        tokens = lines = 0
-        checked = (block.check(vocab_size) for block in blocks)
-        for block in _in_groups(checked, prune_every):
-            tokens, lines = tokens + len(block.ids), lines + int(np.count_nonzero(block.lengths))
-            for tally in tallies:
-                tally.add(block)
-                if prune_every is not None and min_count is not None:
-                    tally.prune(min_count)
-        if not tokens:
-            raise ValueError("there is no token to count: the files are empty")
-        if tokens < _FEW_TOKENS * vocab_size:
-            log.warning(
-                "%s tokens for a vocabulary of %s: many n-grams of the language were never seen, which makes their "
-                "surprisal infinite; the paper counts 25,000 tokens per entry of the vocabulary",
-                f"{tokens:,}",
-                f"{vocab_size:,}",
-            )
-        found = []
-        for tally in tallies:
-            if min_count is not None:
-                tally.prune(min_count)
-            found.append(tally.result())
-        while len(found) < order:
-            found.insert(0, lower_order(*found[0], order - len(found) + 1, vocab_size))
-        tables = [NgramTable.from_keys(*counts, n, vocab_size) for n, counts in enumerate(found, 1)]
-        return cls(tables, tokens, lines)
+        return cls(*count_blocks(blocks, vocab_size, order, min_count, prune_every))
 
     # Looking up
 
@@ -198,7 +163,7 @@ class BigramCounts:
     def _dense(self, input_ids: Tensor, dtype: torch.dtype, backoff: bool) -> Tensor:
         contexts = self._contexts(input_ids, ahead=1)
         distinct, inverse = (
-            torch.unique(contexts, dim=0, return_inverse=True) if self.order > 2 else _distinct(contexts)
+            torch.unique(contexts, dim=0, return_inverse=True) if self.order > 2 else distinct_contexts(contexts)
         )
         probs = torch.full((len(distinct), self.vocab_size), float("nan"), dtype=dtype, device=input_ids.device)
         open_ = torch.ones(len(distinct), dtype=torch.bool, device=input_ids.device)
@@ -324,7 +289,7 @@ class BigramCounts:
             raise ValueError(f"{path}: truncated or damaged ({error})") from None
         try:
             for name in ("order", "vocab_size"):
-                _check_whole(name, header[name])
+                check_whole(name, header[name])
             tables = list(_tables_from(tensors, header["order"], header["vocab_size"]))
         except KeyError as error:
             raise ValueError(f"{path}: damaged: {error} is missing") from None
@@ -337,54 +302,3 @@ def _tables_from(tensors: dict[str, Tensor], order: int, vocab_size: int) -> Ite
     for n in range(1, order + 1):
         own = {key.removeprefix(f"{n}/"): value for key, value in tensors.items() if key.startswith(f"{n}/")}
         yield NgramTable.from_tensors(own, n, vocab_size)
-
-
-def _distinct(contexts: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows of (positions, 0 or 1) contexts; much faster than rows of several columns."""
-    if contexts.shape[1] == 0:
-        return contexts[:1], torch.zeros(len(contexts), dtype=torch.long, device=contexts.device)
-    values, inverse = torch.unique(contexts[:, 0], return_inverse=True)
-    return values[:, None], inverse
-
-
-def _check_arguments(vocab_size: int, order: int, min_count: int | None, prune_every: int | None) -> None:
-    _check_whole("vocab_size", vocab_size)
-    if vocab_size >= _MOST_IDS:
-        raise ValueError(f"vocab_size must be below {_MOST_IDS}, got {vocab_size}")
-    _check_whole("order", order)
-    if prune_every is not None:
-        _check_whole("prune_every", prune_every)
-        if min_count is None:
-            raise ValueError(f"prune_every={prune_every} needs min_count, the least count to keep")
-    if min_count is not None:
-        _check_whole("min_count", min_count)
-
-
-def _check_whole(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-
-def _in_groups(blocks: Iterable[TokenBlock], lines: int | None) -> Iterator[TokenBlock]:
-    """The same lines in blocks of exactly ``lines`` lines each (the last may be shorter), as pruning counts them."""
-    if lines is None:
-        yield from blocks
-        return
-    ids: list[Ids] = []
-    lengths: list[Ids] = []
-    have, first, source = 0, 1, ""
-    for block in blocks:
-        ends = np.concatenate([[0], np.cumsum(block.lengths)])
-        start = 0
-        while start < len(block.lengths):
-            stop = min(start + lines - have, len(block.lengths))
-            if not have:
-                first, source = block.first_line + start, block.source
-            ids.append(block.ids[ends[start] : ends[stop]])
-            lengths.append(block.lengths[start:stop])
-            have, start = have + stop - start, stop
-            if have == lines:
-                yield TokenBlock(np.concatenate(ids), np.concatenate(lengths), first, source)
-                ids, lengths, have = [], [], 0
-    if have:
-        yield TokenBlock(np.concatenate(ids), np.concatenate(lengths), first, source)

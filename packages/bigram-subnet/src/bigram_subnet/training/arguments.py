@@ -91,15 +91,16 @@ class TrainArguments:
             raise ValueError("give either --eval_tokens or --eval_text")
         if self.evaluates and self.counts is None:
             raise ValueError("evaluation (--eval_tokens, --eval_text) needs --counts")
-        if not self.l0_lambda or len(set(self.l0_lambda)) < len(self.l0_lambda):
+        # compared by their folders' names, where 10 and 10.0000001 are the same
+        if not self.l0_lambda or len({self.folder(value) for value in self.l0_lambda}) < len(self.l0_lambda):
             raise ValueError(f"--l0_lambda must hold different numbers, got {self.l0_lambda}")
         if self.dtype not in DTYPES:
             raise ValueError(f"--dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        for name in ("save_steps", "logging_steps", "sequence_length"):
-            if getattr(self, name) < 1:
+        for name in ("save_steps", "logging_steps", "sequence_length", "limit", "eval_limit"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
         if self.limit is not None and self.limit < self.batch_size:
             raise ValueError(f"--limit {self.limit} is less than one micro-batch, --batch_size {self.batch_size}")
