@@ -87,6 +87,19 @@ def test_count_reads_text_through_the_tokenizer(
     assert torch.equal(counts.next_token_probs(query), expected.next_token_probs(query))
 
 
+def test_token_files_take_size_and_vocabulary_from_a_tokenizer(
+    run: Run, model_folder: Path, text_file: Path, mask_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.txt").write_text("0 1 2\n1 2 3 4\n")
+    report = report_of(run("count", "c.safetensors", "--tokens", "tokens.txt", "--tokenizer", model_folder))
+    assert (report["vocab_size"], report["tokens"]) == (300, 7)
+    by_text = report_of(run("count", "t.safetensors", "--text", text_file, "--tokenizer", model_folder))
+    assert by_text["vocab_size"] == 300
+    digests = {BigramCounts.load(name).vocabulary for name in ("c.safetensors", "t.safetensors")}
+    assert len(digests) == 1
+    assert None not in digests
+
+
 def test_count_reads_token_files_of_any_order(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_text("0 1 2\n1 2 3\n")
     report = report_of(run("count", "c.safetensors", "--tokens", "tokens.txt", "--vocab-size", 4, "--order", 3))
@@ -111,6 +124,16 @@ def test_ablate_reports_the_five_losses(run: Run, mask_file: Path, model_folder:
         run("ablate", mask_file, "--model", model_folder, "--text", text_file, "--sequence-length", 32, "--limit", 4)
     )
     assert report["losses_in_nats"].keys() == {"full", "subnetwork", "random", "ablated", "random_ablated"}
+
+
+def test_ablate_draws_several_random_masks(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
+    arguments = ("ablate", mask_file, "--model", model_folder, "--text", text_file, "--sequence-length", 32)
+    losses = report_of(run(*arguments, "--limit", 4, "--draws", 3))["losses_in_nats"]
+    assert losses.keys() - {"random_std", "random_ablated_std"} == {
+        "full", "subnetwork", "random", "ablated", "random_ablated",
+    }  # fmt: skip
+    assert losses["random_std"] > 0
+    refused(run(*arguments, "--draws", 0), "--draws")
 
 
 def test_overlap_of_a_mask_with_itself(run: Run, mask_file: Path, model_folder: Path) -> None:
@@ -194,9 +217,8 @@ def test_train_writes_masks_logs_results_and_a_card(
     run: Run, model_folder: Path, text_file: Path, counts_file: Path
 ) -> None:
     arguments = train_arguments(model_folder, text_file, counts_file)
-    results = report_of(
-        run(*arguments, "--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64)
-    )
+    arguments += ["--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64]
+    results = report_of(run(*arguments))
     assert [row["l0_lambda"] for row in results["masks"]] == [0, 10]
     assert results["chosen_lambda"] in (0, 10)
     model = AutoModelForCausalLM.from_pretrained(model_folder)
@@ -209,7 +231,12 @@ def test_train_writes_masks_logs_results_and_a_card(
     assert json.loads(Path("masks/results.json").read_text()) == results
     assert Path("masks/README.md").read_text().startswith("---\nbase_model:")
     refused(run(*arguments), "masks is not empty", "--resume")
-    assert report_of(run(*arguments, "--resume", "--l0_lambda", 0, 10))["masks"] == results["masks"]
+    assert report_of(run(*arguments, "--resume"))["masks"] == results["masks"]
+    changed = (*arguments, "--resume", "--target", "self", "--l0_lambda", 1, "--max_steps", 9, "--dtype", "bfloat16")
+    told = ("target was 'ngram', is 'self'", "max_steps was 8, is 9", "dtype was 'auto', is 'bfloat16'")
+    refused(run(*changed), *told)
+    refused(run(*changed, "--dry_run"), *told)
+    assert not Path("masks/lambda1").exists()
 
 
 def test_the_log_of_an_evaluation_is_in_words(
@@ -326,10 +353,10 @@ def test_counts_of_another_tokenizer_are_refused(
         (["count", "c.safetensors"], ["--tokens", "--text"]),
         (["count", "c.safetensors", "--tokens", "t.txt"], ["--vocab-size"]),
         (["count", "c.safetensors", "--text", "t.txt"], ["--tokenizer"]),
-        (["count", "c.safetensors", "--tokens", "t.txt", "--tokenizer", "x"], ["--tokenizer is for raw text"]),
+        (["count", "c.safetensors", "--tokens", "t.txt", "--tokenizer", "notok"], ["notok: no such folder"]),
         (
             ["count", "c.safetensors", "--text", "t.txt", "--tokenizer", "x", "--vocab-size", "3"],
-            ["--vocab-size is for token files"],
+            ["either --tokenizer or --vocab-size"],
         ),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "3"], ["t.txt", "no such token file"]),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "three"], ["--vocab-size", "integer"]),
@@ -360,13 +387,22 @@ def test_sequences_that_the_model_cannot_take_are_refused(
     report_of(run("ablate", mask_file, *long[:-1], 64))
 
 
-def test_the_output_of_a_training_run_is_no_mask_but_names_them(run: Run, mask_file: Path, tmp_path: Path) -> None:
-    mask = SubnetworkMask.load(mask_file)
-    for name in ("lambda0", "lambda10"):
-        (tmp_path / "masks" / name).mkdir(parents=True)
-        mask.save(tmp_path / "masks" / name / "mask.safetensors")
-    refused(run("show", "masks"), "masks: the folder holds several masks", "masks/lambda0, masks/lambda10")
-    assert run("show", "masks/lambda0")[0] == 0
+def test_the_output_of_a_training_run_stands_for_the_chosen_mask(run: Run, mask_file: Path, tmp_path: Path) -> None:
+    mask, folder = SubnetworkMask.load(mask_file), tmp_path / "masks"
+    for name, each in (("lambda0", mask), ("lambda0.5", ~mask)):
+        (folder / name).mkdir(parents=True)
+        each.save(folder / name / "mask.safetensors")
+        assert report_of(run("show", "masks/lambda0", "--json"))["kept"] == mask.kept
+        if name == "lambda0":
+            assert report_of(run("show", "masks", "--json"))["kept"] == mask.kept  # its only one
+    several = ("masks: the folder holds several masks", "masks/lambda0, masks/lambda0.5")
+    refused(run("show", "masks"), *several)
+    for chosen, kept in ((0.5, (~mask).kept), (0, mask.kept)):
+        (folder / "results.json").write_text(json.dumps({"chosen_lambda": chosen}))
+        assert report_of(run("show", "masks", "--json"))["kept"] == kept
+    for unknown in (None, 7):
+        (folder / "results.json").write_text(json.dumps({"chosen_lambda": unknown}))
+        refused(run("show", "masks"), *several)
 
 
 @pytest.mark.parametrize("text", ["--version", "--help", "train --help", "evaluate --help", "train --steps 3"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 import torch
@@ -92,6 +93,7 @@ def ablation_report(
     input_ids: Tensor,
     generator: torch.Generator | None = None,
     batch_size: int = 8,
+    draws: int = 1,
 ) -> dict[str, float]:
     """Next-token losses under a mask, its complement, and those of a random mask of equal count in every matrix.
 
@@ -102,25 +104,27 @@ def ablation_report(
         model: a causal language model; its weights are restored bit for bit.
         mask: the subnetwork.
         input_ids: (sequences, length) held-out token ids.
-        generator: of the random mask; default: torch's.
+        generator: of the random masks; default: torch's.
         batch_size: sequences at a time.
+        draws: how many random masks.
 
     Returns:
-        Losses in nats: ``full``, ``subnetwork``, ``random``, ``ablated``, ``random_ablated``.
+        Losses in nats: ``full``, ``subnetwork``, ``random``, ``ablated``, ``random_ablated``, those of random masks as
+        means; with more than one draw also their standard deviations ``random_std`` and ``random_ablated_std``.
 
     Raises:
-        ValueError: a mask that does not fit, or ids as in :func:`check_ids`.
+        ValueError: no draw, a mask that does not fit, or ids as in :func:`check_ids`.
     """
     check_ids(model, input_ids, least=2)
-    random = mask.randomize_within_blocks(generator)
-    masks = {
-        "subnetwork": mask,
-        "random": random,
-        "ablated": mask.complement(),
-        "random_ablated": random.complement(),
-    }
-    report = {}
-    for name, each in masks.items():
-        with masked(model, each):
-            report[name] = language_model_loss(model, input_ids, batch_size)
-    return {"full": language_model_loss(model, input_ids, batch_size), **report}
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+
+    def loss(of: SubnetworkMask) -> float:
+        with masked(model, of):
+            return language_model_loss(model, input_ids, batch_size)
+
+    report = {"full": language_model_loss(model, input_ids, batch_size), "subnetwork": loss(mask)}
+    randoms = [mask.randomize_within_blocks(generator) for _ in range(draws)]
+    alone, without = [loss(each) for each in randoms], [loss(each.complement()) for each in randoms]
+    report |= {"random": mean(alone), "ablated": loss(mask.complement()), "random_ablated": mean(without)}
+    return report if draws == 1 else {**report, "random_std": stdev(alone), "random_ablated_std": stdev(without)}

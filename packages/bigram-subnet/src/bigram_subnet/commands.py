@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Model = Annotated[str, typer.Option(help="Model: hub id, local folder or .gguf file.")]
-Mask = Annotated[str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, or a hub id.")]
+Mask = Annotated[
+    str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, an output of train, or a hub id.")
+]
 Tokens = Annotated[
     list[Path] | None,
     typer.Option(help="Token file, all sequences of one length: ids on a line, or .npy. May be repeated."),
@@ -59,8 +61,12 @@ def count(
         typer.Option(help="Token file: one sequence of ids a line, of any length, or .npy. May be repeated."),
     ] = None,
     text: Text = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer, for raw text.")] = None,
-    vocab_size: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary, for token files.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer of the text, or that the token files were made with.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=1, help="Size of the vocabulary, for token files without a tokenizer.")
+    ] = None,
     order: Annotated[int, typer.Option(min=1, help="n: 2 counts bigrams.")] = 2,
     min_count: Annotated[int | None, typer.Option(min=1, help="Forget n-grams seen fewer times.")] = None,
     prune_every: Annotated[int | None, typer.Option(min=1, help="Forget them after so many lines already.")] = None,
@@ -68,25 +74,23 @@ def count(
 ) -> None:
     """Count the n-grams of a corpus, as it is read, into one file; prints JSON."""
     from bigram_subnet.ngrams import BigramCounts
+    from bigram_subnet.ngrams.vocabulary import vocabulary_digest
     from bigram_subnet.pretrained import load_tokenizer
 
     if output.suffix != ".safetensors":
         raise ValueError(f"{output}: a file of counts must end in .safetensors")
     if bool(tokens) == bool(text):
-        raise ValueError("give either token files (--tokens with --vocab-size) or raw text (--text with --tokenizer)")
-    if tokens:
-        if tokenizer is not None:
-            raise ValueError("--tokenizer is for raw text (--text); token files need --vocab-size alone")
-        if vocab_size is None:
-            raise ValueError("token files need --vocab-size, the number of ids of the tokenizer")
-        counts = BigramCounts.from_files(tokens, vocab_size, order, min_count, prune_every)
+        raise ValueError("give either token files (--tokens) or raw text (--text)")
+    if text and tokenizer is None:
+        raise ValueError("raw text needs --tokenizer")
+    if (tokenizer is None) == (vocab_size is None):
+        raise ValueError("token files need either --tokenizer or --vocab-size, its number of ids; raw text --tokenizer")
+    made: Any = None if tokenizer is None else load_tokenizer(tokenizer)
+    if text:
+        counts = BigramCounts.from_text(text, made, order, min_count, prune_every, sequence_length)
     else:
-        if tokenizer is None:
-            raise ValueError("raw text needs --tokenizer")
-        if vocab_size is not None:
-            raise ValueError("--vocab-size is for token files (--tokens); raw text has the tokenizer's")
-        made = load_tokenizer(tokenizer)
-        counts = BigramCounts.from_text(text or [], made, order, min_count, prune_every, sequence_length)
+        counts = BigramCounts.from_files(tokens or [], vocab_size or len(made), order, min_count, prune_every)
+        counts.vocabulary = None if made is None else vocabulary_digest(made)
     counts.save(output)
     print_report(
         {"counts": str(output), "order": counts.order, "vocab_size": counts.vocab_size, "tokens": counts.tokens,
@@ -159,6 +163,7 @@ def ablate(
     tokenizer: Tokenizer = None,
     sequence_length: Length = 128,
     limit: Limit = None,
+    draws: Annotated[int, typer.Option(min=1, help="Random masks; more than one also tell their spread.")] = 1,
     batch_size: BatchSize = 8,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -168,7 +173,8 @@ def ablate(
 
     Losses of the next token in nats: full model, subnetwork alone, random mask alone (as many weights in every matrix),
     model without the subnetwork (ablated), model without the random mask. The subnetwork is sufficient for what
-    `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`.
+    `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`. With several --draws the
+    random losses are means, and random_std and random_ablated_std their standard deviations.
     """
     import torch
 
@@ -177,7 +183,7 @@ def ablate(
 
     loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     found = load_mask(mask, loaded)
-    losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size)
+    losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size, draws)
     print_report({"mask": mask, "kept": found.kept, "total": found.total, "losses_in_nats": losses})
 
 

@@ -28,12 +28,13 @@ from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.pretrained import load_model
 from bigram_subnet.surprisal import select_subnetwork
 from bigram_subnet.targets import NgramTarget, SelfTarget
-from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.arguments import RESULTS_FILE, TrainArguments
 from bigram_subnet.training.card import write_card
 from bigram_subnet.training.dry_run import plan
 from bigram_subnet.training.log import TrainLog, finite_or_none
 from bigram_subnet.training.parsing import COMMAND, parse
 from bigram_subnet.training.run_data import RunData, read_run_data
+from bigram_subnet.training.run_folder import check_output, write_settings
 from bigram_subnet.training.subnetwork import run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 from nips_common.artifacts import write_json
@@ -41,7 +42,7 @@ from nips_common.cli import user_errors
 from nips_common.runtime import describe, resolve_device, resolve_dtype, seed_everything
 
 log = logging.getLogger("bigram_subnet.train")  # also where this module is __main__
-LOG_FILE, RESULTS_FILE = "train_log.json", "results.json"
+LOG_FILE = "train_log.json"
 _RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -58,7 +59,8 @@ def train(arguments: TrainArguments) -> dict[str, Any]:
         ValueError: data, counts, tokenizer and model that do not fit, or an output folder in use; before any step.
         OSError: a model or file that cannot be found.
     """
-    _check_output(arguments)
+    if _RANK == 0:  # the others may come after it has begun to write
+        check_output(arguments)
     device = resolve_device(arguments.device)
     dtype = resolve_dtype(arguments.dtype, device)
     seed_everything(arguments.seed)
@@ -66,6 +68,8 @@ def train(arguments: TrainArguments) -> dict[str, Any]:
     model = load_model(arguments.model, dtype, device, arguments.revision)
     run.check(arguments, model)
     target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(run.needed_counts())
+    if _RANK == 0:
+        write_settings(arguments)
     log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *run.data.shape)
     logs = [_one(arguments, value, model, target, run) for value in arguments.l0_lambda]
     results = _results(arguments, logs)
@@ -87,7 +91,7 @@ def _one(
     folder = arguments.folder(l0_lambda)
     if arguments.resume and (folder / LOG_FILE).is_file():
         log.info("lambda %g: finished before", l0_lambda)
-        return _finished(arguments, l0_lambda)
+        return TrainLog.load(folder / LOG_FILE)
     log.info("lambda %g", l0_lambda)
     mask, outcome = run_attempts(
         model, target, run.data, arguments.config(l0_lambda), folder / "checkpoints", arguments.resume,
@@ -105,32 +109,6 @@ def _one(
     if _RANK == 0:
         outcome.save(folder / LOG_FILE)
     return outcome
-
-
-def _finished(arguments: TrainArguments, l0_lambda: float) -> TrainLog:
-    """The log of a lambda that is done.
-
-    Raises:
-        ValueError: it was trained with other settings, all of which are named.
-    """
-    file = arguments.folder(l0_lambda) / LOG_FILE
-    found, config = TrainLog.load(file), arguments.config(l0_lambda)
-    wanted = {
-        "model_dir": arguments.model,
-        "checkpoint": arguments.revision,
-        "train_inputs": ", ".join(arguments.tokens or arguments.text),
-        "max_steps": config.max_steps,
-        "grad_acc_steps": config.grad_accumulation,
-        "learning_rate": config.learning_rate,
-        "batch_size": config.batch_size,
-        "temp_increase": config.temperature_factor,
-        "l0_lambda": config.l0_lambda,
-        "seed": config.seed + found.attempt - 1,
-    }
-    changed = [f"{k} was {getattr(found, k)!r}, is {v!r}" for k, v in wanted.items() if getattr(found, k) != v]
-    if changed:
-        raise ValueError(f"{file}: a run is resumed with the settings it was started with: {'; '.join(changed)}")
-    return found
 
 
 def _evaluate(
@@ -178,22 +156,6 @@ def _results(arguments: TrainArguments, logs: Sequence[TrainLog]) -> dict[str, A
     return {"model": arguments.model, "target": arguments.target, "masks": rows, "chosen_lambda": chosen}
 
 
-def _check_output(arguments: TrainArguments) -> None:
-    """Refuses an output folder that is in use, or was used with other settings.
-
-    Raises:
-        ValueError: such a folder.
-    """
-    folder = Path(arguments.output)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output {folder} is a file; a folder is needed")
-    if folder.is_dir() and any(folder.iterdir()) and not arguments.resume:
-        raise ValueError(f"--output {folder} is not empty: choose another folder, or --resume an interrupted run in it")
-    for value in arguments.l0_lambda:
-        if (arguments.folder(value) / LOG_FILE).is_file():
-            _finished(arguments, value)
-
-
 class _Progress(TrainerCallback):
     """A line now and then: loss, temperature, how many masks are undecided."""
 
@@ -222,7 +184,7 @@ def run(arguments: TrainArguments) -> None:
     hf_logging.set_verbosity_error()  # hints of the Trainer, which are none for the user of this command
     try:
         if arguments.dry_run:
-            _check_output(arguments)
+            check_output(arguments)
             outcome = plan(arguments)
         else:
             outcome = train(arguments)

@@ -11,6 +11,13 @@ from bigram_subnet.config import SparsifyConfig
 _PAPER = SparsifyConfig()
 DTYPES = ("auto", "float32", "bfloat16")  # in float16 the gradients of the scores overflow
 
+RESULTS_FILE = "results.json"
+
+
+def lambda_folder(l0_lambda: float) -> str:
+    """The name of the folder of one lambda's mask."""
+    return f"lambda{l0_lambda:g}"
+
 
 @dataclass
 class TrainArguments:
@@ -125,4 +132,4 @@ class TrainArguments:
 
     def folder(self, l0_lambda: float) -> Path:
         """Where the mask of one lambda lies."""
-        return Path(self.output) / f"lambda{l0_lambda:g}"
+        return Path(self.output) / lambda_folder(l0_lambda)
