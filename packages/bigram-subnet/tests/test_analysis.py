@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM, OpenAIGPTConfig, PreTrainedModel
 
 from bigram_subnet import (
     BigramCounts,
+    SelfTarget,
+    SparsifyConfig,
     SubnetworkMask,
     ablation_report,
     apply_mask,
@@ -32,6 +34,7 @@ from bigram_subnet import (
     select_subnetwork,
     surprisal,
     surprisal_correlation,
+    train_subnetwork,
 )
 from bigram_subnet.layout import place_of
 
@@ -370,10 +373,42 @@ def test_a_negative_tolerance_is_refused() -> None:
         select_subnetwork({0.0: 0.9}, -0.1)
 
 
+def test_several_random_masks_give_mean_and_spread(make_model: MakeModel, ids: Tensor) -> None:
+    model = make_model("gpt2")
+    mask, generator = random_mask(model, 0.5, 0), torch.Generator().manual_seed(5)
+    found = ablation_report(model, mask, ids, generator, draws=3)
+    again = torch.Generator().manual_seed(5)
+    each = [ablation_report(model, mask, ids, again) for _ in range(3)]
+    for name in ("random", "random_ablated"):
+        values = torch.tensor([one[name] for one in each], dtype=torch.float64)
+        assert (found[name], found[f"{name}_std"]) == pytest.approx((float(values.mean()), float(values.std())))
+    assert {name: found[name] for name in ("full", "subnetwork", "ablated")} == {
+        name: each[0][name] for name in ("full", "subnetwork", "ablated")
+    }
+    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
+        ablation_report(model, mask, ids, draws=0)
+
+
 def test_sequences_of_one_token_have_no_loss(make_model: MakeModel) -> None:
     model = make_model("gpt2")
-    with pytest.raises(ValueError, match=r"at least two tokens, got \(2, 1\)"):
+    with pytest.raises(ValueError, match="at least 2 tokens, so that one is predicted; got 1"):
         ablation_report(model, SubnetworkMask.full(model), torch.tensor([[1], [2]]))
+
+
+def test_sequences_that_a_model_was_not_made_for_are_refused(make_model: MakeModel) -> None:
+    """GPT-2 would end in an IndexError, and models with rotary positions give numbers that mean nothing."""
+    for family in ("gpt2", "gpt_neox"):
+        model, words = make_model(family), r"sequences of 33 tokens are too long: the model takes at most 32"
+        full, ids = SubnetworkMask.full(model), torch.zeros(2, 33, dtype=torch.long)
+        with pytest.raises(ValueError, match=words):
+            ablation_report(model, full, ids)
+        with pytest.raises(ValueError, match=words):
+            layer_rotations(model, ids)
+        with pytest.raises(ValueError, match=words):
+            train_subnetwork(model, SelfTarget(model), ids, SparsifyConfig(batch_size=2, max_steps=1))
+        with pytest.raises(ValueError, match=words):
+            train_subnetwork(model, SelfTarget(model), ids.tolist(), SparsifyConfig(batch_size=2, max_steps=1))
+        assert ablation_report(model, full, ids[:, :32])["full"] > 0
 
 
 def test_the_evaluation_is_made_of_surprisals_and_cross_entropies_of_masked_models(
@@ -406,7 +441,12 @@ def test_the_evaluation_is_made_of_surprisals_and_cross_entropies_of_masked_mode
 def test_an_evaluation_that_cannot_be_is_refused_before_the_model_is_asked(make_model: MakeModel) -> None:
     model, counts = make_model("gpt2"), BigramCounts.from_sequences([[0, 1, 2]], 3)
     full = SubnetworkMask.full(model)
-    for ids, words in (([[1, 2, 3]], "token id 3 is outside of the counts'"), ([[1]], "two tokens behind others")):
+    for ids, words in (
+        ([[1, 2, 3]], "token id 3 is outside of the counts'"),
+        ([[1]], "at least 2 tokens"),
+        ([[1, 2]], "two tokens behind others"),
+        ([[1, 2] * 17], r"sequences of 34 tokens are too long: the model takes at most 32"),
+    ):
         with pytest.raises(ValueError, match=words):
             evaluate_subnetwork(model, full, counts, torch.tensor(ids))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -33,10 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     def call(*arguments: object) -> tuple[int, str, str]:
         words, code = [str(argument) for argument in arguments], 0
         try:
-            if words[0] == "train":
-                train_main(words[1:])
-            else:
-                cli.run(app, words)
+            cli.run(app, words)
         except SystemExit as end:
             code = int(end.code or 0)
         captured = capsys.readouterr()
@@ -88,6 +87,19 @@ def test_count_reads_text_through_the_tokenizer(
     assert torch.equal(counts.next_token_probs(query), expected.next_token_probs(query))
 
 
+def test_token_files_take_size_and_vocabulary_from_a_tokenizer(
+    run: Run, model_folder: Path, text_file: Path, mask_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "tokens.txt").write_text("0 1 2\n1 2 3 4\n")
+    report = report_of(run("count", "c.safetensors", "--tokens", "tokens.txt", "--tokenizer", model_folder))
+    assert (report["vocab_size"], report["tokens"]) == (300, 7)
+    by_text = report_of(run("count", "t.safetensors", "--text", text_file, "--tokenizer", model_folder))
+    assert by_text["vocab_size"] == 300
+    digests = {BigramCounts.load(name).vocabulary for name in ("c.safetensors", "t.safetensors")}
+    assert len(digests) == 1
+    assert None not in digests
+
+
 def test_count_reads_token_files_of_any_order(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tokens.txt").write_text("0 1 2\n1 2 3\n")
     report = report_of(run("count", "c.safetensors", "--tokens", "tokens.txt", "--vocab-size", 4, "--order", 3))
@@ -114,6 +126,16 @@ def test_ablate_reports_the_five_losses(run: Run, mask_file: Path, model_folder:
     assert report["losses_in_nats"].keys() == {"full", "subnetwork", "random", "ablated", "random_ablated"}
 
 
+def test_ablate_draws_several_random_masks(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
+    arguments = ("ablate", mask_file, "--model", model_folder, "--text", text_file, "--sequence-length", 32)
+    losses = report_of(run(*arguments, "--limit", 4, "--draws", 3))["losses_in_nats"]
+    assert losses.keys() - {"random_std", "random_ablated_std"} == {
+        "full", "subnetwork", "random", "ablated", "random_ablated",
+    }  # fmt: skip
+    assert losses["random_std"] > 0
+    refused(run(*arguments, "--draws", 0), "--draws")
+
+
 def test_overlap_of_a_mask_with_itself(run: Run, mask_file: Path, model_folder: Path) -> None:
     report = report_of(run("overlap", mask_file, mask_file, "--draws", 50))
     assert (report["contained"], report["p_value"]) == (1.0, 1 / 51)
@@ -123,6 +145,16 @@ def test_overlap_of_a_mask_with_itself(run: Run, mask_file: Path, model_folder: 
     assert (
         report_of(run("overlap", "mask.pickle", mask_file, "--model", model_folder, "--draws", 9))["contained"] == 1.0
     )
+
+
+def test_overlap_with_an_empty_mask_says_why_its_shares_are_null(
+    run: Run, mask_file: Path, model_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    SubnetworkMask.empty(AutoModelForCausalLM.from_pretrained(model_folder)).save("empty.safetensors")
+    report = report_of(run("overlap", "empty.safetensors", mask_file, "--draws", 9))
+    assert (report["ratio"], report["contained"]) == (None, None)
+    assert "empty.safetensors keeps no weight" in caplog.text
+    assert str(mask_file) not in caplog.text
 
 
 def test_rotate_reports_every_layer(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
@@ -185,9 +217,8 @@ def test_train_writes_masks_logs_results_and_a_card(
     run: Run, model_folder: Path, text_file: Path, counts_file: Path
 ) -> None:
     arguments = train_arguments(model_folder, text_file, counts_file)
-    results = report_of(
-        run(*arguments, "--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64)
-    )
+    arguments += ["--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64]
+    results = report_of(run(*arguments))
     assert [row["l0_lambda"] for row in results["masks"]] == [0, 10]
     assert results["chosen_lambda"] in (0, 10)
     model = AutoModelForCausalLM.from_pretrained(model_folder)
@@ -200,7 +231,30 @@ def test_train_writes_masks_logs_results_and_a_card(
     assert json.loads(Path("masks/results.json").read_text()) == results
     assert Path("masks/README.md").read_text().startswith("---\nbase_model:")
     refused(run(*arguments), "masks is not empty", "--resume")
-    assert report_of(run(*arguments, "--resume", "--l0_lambda", 0, 10))["masks"] == results["masks"]
+    assert report_of(run(*arguments, "--resume"))["masks"] == results["masks"]
+    changed = (*arguments, "--resume", "--target", "self", "--l0_lambda", 1, "--max_steps", 9, "--dtype", "bfloat16")
+    told = ("target was 'ngram', is 'self'", "max_steps was 8, is 9", "dtype was 'auto', is 'bfloat16'")
+    refused(run(*changed), *told)
+    refused(run(*changed, "--dry_run"), *told)
+    assert not Path("masks/lambda1").exists()
+
+
+def test_the_log_of_an_evaluation_is_in_words(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(*train_arguments(model_folder, text_file, counts_file), "--eval_text", text_file, "--eval_limit", 8)
+    told = [record.getMessage() for record in caplog.records if record.name == "bigram_subnet.train"]
+    number = r"-?\d+\.\d{3}"
+    assert re.fullmatch(
+        f"r with the n-gram surprisal: subnetwork {number}, full model {number}, random mask {number}, "
+        f"no weight {number}",
+        told[-2],
+    )
+    assert re.fullmatch(
+        f"loss in nats: full model {number}, subnetwork {number}, random mask {number}, without the subnetwork "
+        f"{number}, without the random mask {number}",
+        told[-1],
+    )
 
 
 def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_folder: Path, text_file: Path) -> None:
@@ -215,8 +269,25 @@ def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_fold
 def test_a_dry_run_counts_and_writes_nothing(run: Run, model_folder: Path, text_file: Path, counts_file: Path) -> None:
     report = report_of(run(*train_arguments(model_folder, text_file, counts_file), "--dry_run"))
     assert report["parameters"]["maskable"] == 12 * 16**2 * 2
-    assert report["optimizer_steps_at_most"] == 8
+    assert report["per_mask_and_attempt_at_most"] == {"optimizer_steps": 8, "sequences_read": 32}
     assert report["memory_bytes"]["scores, gradients, AdamW"] == 4 * 4 * 12 * 16**2 * 2
+    assert not Path("masks").exists()
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, tmp_path: Path
+) -> None:
+    arguments = [*train_arguments(model_folder, text_file, counts_file), "--dry_run"]
+    (tmp_path / "ids.txt").write_text("1 2 3\n4 5\n6 7 8\n" * 4)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "file").touch()
+    refused(run(*arguments, "--counts", "none.safetensors"), "none.safetensors")
+    refused(run(*arguments, "--text", "none.txt"), "none.txt")
+    refused(run(*arguments, "--eval_tokens", "ids.txt"), "ids.txt, line 2: all lines must have 3 tokens")
+    refused(run(*arguments, "--output", "used"), "used is not empty")
+    refused(run(*arguments, "--sequence_length", 65), "sequences of 65 tokens are too long", "at most 64")
+    refused(run(*arguments, "--batch_size", 100000), "--batch_size 100000")
+    refused(run(*arguments, "--revision", "step4"), "--revision step4 is for hub ids")
     assert not Path("masks").exists()
 
 
@@ -230,7 +301,9 @@ def test_mistakes_of_train_are_one_line_and_leave_nothing(
     refused(run(*arguments, "--tokens", "a.txt"), "--tokens", "--text")
     refused(run(*arguments, "--counts", "absent.safetensors"), "absent.safetensors")
     refused(run(*arguments, "--eval_text", "absent.txt"), "absent.txt")
-    refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "micro-batch of 100000")
+    refused(run(*arguments, "--batch_size", 100000, "--max_steps", 1), "--batch_size 100000", "docs.txt")
+    refused(run(*arguments, "--sequence_length", 65), "sequences of 65 tokens are too long", "at most 64")
+    refused(run(*arguments, "--limit", 2), "--limit 2 is less than one micro-batch, --batch_size 4")
     refused(run("train", "--config", "absent.yaml"), "absent.yaml")
     assert not Path("masks").exists()
 
@@ -280,10 +353,10 @@ def test_counts_of_another_tokenizer_are_refused(
         (["count", "c.safetensors"], ["--tokens", "--text"]),
         (["count", "c.safetensors", "--tokens", "t.txt"], ["--vocab-size"]),
         (["count", "c.safetensors", "--text", "t.txt"], ["--tokenizer"]),
-        (["count", "c.safetensors", "--tokens", "t.txt", "--tokenizer", "x"], ["--tokenizer is for raw text"]),
+        (["count", "c.safetensors", "--tokens", "t.txt", "--tokenizer", "notok"], ["notok: no such folder"]),
         (
             ["count", "c.safetensors", "--text", "t.txt", "--tokenizer", "x", "--vocab-size", "3"],
-            ["--vocab-size is for token files"],
+            ["either --tokenizer or --vocab-size"],
         ),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "3"], ["t.txt", "no such token file"]),
         (["count", "c.safetensors", "--tokens", "t.txt", "--vocab-size", "three"], ["--vocab-size", "integer"]),
@@ -314,13 +387,34 @@ def test_sequences_that_the_model_cannot_take_are_refused(
     report_of(run("ablate", mask_file, *long[:-1], 64))
 
 
-def test_the_output_of_a_training_run_is_no_mask_but_names_them(run: Run, mask_file: Path, tmp_path: Path) -> None:
-    mask = SubnetworkMask.load(mask_file)
-    for name in ("lambda0", "lambda10"):
-        (tmp_path / "masks" / name).mkdir(parents=True)
-        mask.save(tmp_path / "masks" / name / "mask.safetensors")
-    refused(run("show", "masks"), "masks: the folder holds several masks", "masks/lambda0, masks/lambda10")
-    assert run("show", "masks/lambda0")[0] == 0
+def test_the_output_of_a_training_run_stands_for_the_chosen_mask(run: Run, mask_file: Path, tmp_path: Path) -> None:
+    mask, folder = SubnetworkMask.load(mask_file), tmp_path / "masks"
+    for name, each in (("lambda0", mask), ("lambda0.5", ~mask)):
+        (folder / name).mkdir(parents=True)
+        each.save(folder / name / "mask.safetensors")
+        assert report_of(run("show", "masks/lambda0", "--json"))["kept"] == mask.kept
+        if name == "lambda0":
+            assert report_of(run("show", "masks", "--json"))["kept"] == mask.kept  # its only one
+    several = ("masks: the folder holds several masks", "masks/lambda0, masks/lambda0.5")
+    refused(run("show", "masks"), *several)
+    for chosen, kept in ((0.5, (~mask).kept), (0, mask.kept)):
+        (folder / "results.json").write_text(json.dumps({"chosen_lambda": chosen}))
+        assert report_of(run("show", "masks", "--json"))["kept"] == kept
+    for unknown in (None, 7):
+        (folder / "results.json").write_text(json.dumps({"chosen_lambda": unknown}))
+        refused(run("show", "masks"), *several)
+
+
+@pytest.mark.parametrize("text", ["--version", "--help", "train --help", "evaluate --help", "train --steps 3"])
+def test_help_version_and_wrong_flags_need_no_torch(text: str) -> None:
+    """torch alone takes seconds to import."""
+    code = (
+        "import sys; from bigram_subnet.cli import app; from nips_common import cli\ntry: cli.run(app, sys.argv[1:])\n"
+    )
+    code += "finally: print('torch' in sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code, *text.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == (2 if "steps" in text else 0)
+    assert done.stderr.splitlines()[-1] == "False"
 
 
 @pytest.mark.parametrize("command", ["evaluate", "ablate", "overlap", "rotate", "show"])
@@ -349,7 +443,9 @@ def test_no_bars_where_standard_error_is_a_file(
     assert json.loads(captured.out)["kept"] == SubnetworkMask.load(mask_file).kept
 
 
+@pytest.mark.parametrize("by_module", [False, True])
 def test_ctrl_c_in_training_is_one_line_that_names_resume(
+    by_module: bool,
     run: Run,
     model_folder: Path,
     text_file: Path,
@@ -359,7 +455,7 @@ def test_ctrl_c_in_training_is_one_line_that_names_resume(
 ) -> None:
     words = [str(word) for word in train_arguments(model_folder, text_file, counts_file)]
     more = ["--max_steps", "2000", "--save_steps", "2", "--stop_fraction", "0", "--temperature_factor", "1.001"]
-    monkeypatch.setattr(sys, "argv", ["bigram-subnet", *words, *more])
+    monkeypatch.setattr(sys, "argv", ["train.py", *words[1:], *more] if by_module else ["bigram-subnet", *words, *more])
     checkpoint = Path("masks/lambda10/checkpoints/attempt-0/checkpoint-2/trainer_state.json").absolute()
 
     def press() -> None:
@@ -369,7 +465,7 @@ def test_ctrl_c_in_training_is_one_line_that_names_resume(
 
     threading.Thread(target=press, daemon=True).start()
     with pytest.raises(SystemExit) as end:
-        main()
+        train_main() if by_module else main()
     captured = capsys.readouterr()
     assert (end.value.code, captured.out) == (130, "")
     assert captured.err.splitlines()[-1] == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from bigram_subnet import SubnetworkMask, apply_mask, maskable_weights, masked
+from bigram_subnet.mismatch import mismatch
 
 NAME = "transformer.h.0.mlp.c_fc.weight"
 
@@ -149,16 +151,49 @@ def test_a_random_control_reaches_every_place() -> None:
 
 def test_masks_of_different_models_do_not_combine(make_model: MakeModel) -> None:
     a, b = (SubnetworkMask.full(make_model(family)) for family in ("gpt2", "gpt_neox"))
-    with pytest.raises(ValueError, match="different models"):
+    with pytest.raises(ValueError, match="different models") as told:
         a & b
+    assert str(told.value) == (
+        "the masks are of different models: 8 only in the first: transformer.h.{0-1}.attn.c_attn.weight, "
+        "transformer.h.{0-1}.attn.c_proj.weight, transformer.h.{0-1}.mlp.c_fc.weight, "
+        "transformer.h.{0-1}.mlp.c_proj.weight; 8 only in the second: gpt_neox.layers.{0-1}.attention.dense.weight, "
+        "gpt_neox.layers.{0-1}.attention.query_key_value.weight, gpt_neox.layers.{0-1}.mlp.dense_4h_to_h.weight, "
+        "gpt_neox.layers.{0-1}.mlp.dense_h_to_4h.weight"
+    )
+
+
+def test_all_differences_between_a_mask_and_a_model_are_named_counts_first() -> None:
+    def weights(**shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
+        return {name.replace("_", "."): torch.zeros(shape, dtype=torch.bool) for name, shape in shapes.items()}
+
+    found = {f"h.{block}.a.weight": torch.zeros(2, 3) for block in (0, 1, 2, 4, 10)} | weights(h_1_b=(2, 2), x=(1,))
+    wanted = {f"h.{block}.c.weight": torch.zeros(2, 3) for block in (3,)} | weights(h_1_b=(2, 3))
+    assert mismatch(found, wanted, ("unknown", "missing", ", must be ")) == (
+        "6 unknown: h.{0-2,4,10}.a.weight, x; 1 missing: h.3.c.weight; "
+        "1 of another shape: h.1.b is (2, 2), must be (2, 3)"
+    )
+    assert mismatch(wanted, wanted, ("unknown", "missing", ", must be ")) == ""
+
+
+def test_a_tilde_is_the_complement_and_arrays_are_masks_too(make_model: MakeModel) -> None:
+    full = SubnetworkMask.full(make_model("gpt2"))
+    assert ~full == full.complement() == SubnetworkMask.empty(make_model("gpt2"))
+    arrays = {name: np.asarray(mask) for name, mask in full.items()}
+    for array in arrays.values():
+        array.setflags(write=False)
+    mask = SubnetworkMask(arrays, config=full.config)
+    assert mask == full
+    assert mask.set_layer(0, keep=False).kept == full.total // 2 < full.kept == full.total
+    with pytest.raises(ValueError, match="a mask must be a bool tensor or array, got float64"):
+        SubnetworkMask({"h.0.mlp.c_fc.weight": np.ones((2, 2))})
 
 
 @pytest.mark.parametrize(
     ("masks", "words"),
     [
         ({}, "at least one weight"),
-        ({NAME: torch.ones(2, 2)}, "bool tensor, got torch.float32"),
-        ({NAME: [[True]]}, "bool tensor, got list"),
+        ({NAME: torch.ones(2, 2)}, "bool tensor or array, got torch.float32"),
+        ({NAME: [[True]]}, "bool tensor or array, got list"),
         (
             {"lm_head.weight": torch.ones(2, 2, dtype=torch.bool)},
             "lm_head.weight: not the name of a weight inside a block",

@@ -324,7 +324,7 @@ def test_a_truncated_table_is_named(cut: int, tmp_path: Path) -> None:
 
 
 def test_a_small_corpus_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "bigram_subnet"):
+    with caplog.at_level(logging.WARNING, "bigram_subnet.ngrams"):
         BigramCounts.from_sequences([[0, 1, 2]], V)
     assert "3 tokens for a vocabulary of 7" in caplog.text
     caplog.clear()

@@ -7,6 +7,8 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
+
 import bigram_subnet
 
 
@@ -50,6 +52,14 @@ def test_the_public_names_are_these() -> None:
         "train_subnetwork",
     ]
     assert all(hasattr(bigram_subnet, name) for name in bigram_subnet.__all__)
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error_and_a_function_is_not_its_module() -> None:
+    import bigram_subnet.surprisal
+
+    assert inspect.isfunction(bigram_subnet.surprisal)
+    with pytest.raises(AttributeError, match="module 'bigram_subnet' has no attribute 'subnetwork'"):
+        bigram_subnet.subnetwork  # noqa: B018
 
 
 def test_every_public_name_is_documented() -> None:

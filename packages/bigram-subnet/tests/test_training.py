@@ -394,10 +394,38 @@ def test_a_finished_mask_is_not_taken_for_one_of_other_settings(model_folder: Pa
         ({"learning_rate": 0.01}, r"learning_rate was 0\.05, is 0\.01"),
         ({"max_steps": 3}, "max_steps was 2, is 3"),
         ({"seed": 4}, "seed was 0, is 4"),
+        ({"target": "self"}, "target was 'ngram', is 'self'"),
+        ({"dtype": "bfloat16"}, "dtype was 'auto', is 'bfloat16'"),
+        ({"weight_decay": 0.0, "eval_limit": 3}, r"eval_limit was None, is 3; weight_decay was 0\.01, is 0\.0"),
     ):
         with pytest.raises(ValueError, match=words):
             train(train_files(model_folder, tmp_path, resume=True, l0_lambda=[1.0, 10.0], **change))
     assert not (tmp_path / "out" / "lambda1").exists()
+
+
+def test_an_interrupted_run_is_resumed_with_its_settings_only(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MaskTrainer, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(train_files(model_folder, tmp_path))
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"learning_rate was 0\.05, is 0\.1; max_steps was 2, is 8$"):
+        train(train_files(model_folder, tmp_path, resume=True, learning_rate=0.1, max_steps=8))
+    resumed = train(train_files(model_folder, tmp_path, resume=True, save_steps=1, l0_lambda=[5.0, 10.0]))
+    assert [row["l0_lambda"] for row in resumed["masks"]] == [5, 10]
+
+
+def test_a_folder_without_a_run_is_not_resumed(model_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").touch()
+    with pytest.raises(ValueError, match=r"out is not empty, but holds no run to --resume: settings\.json is missing"):
+        train(train_files(model_folder, tmp_path, resume=True))
+    (tmp_path / "out" / "thesis.txt").unlink()
+    assert train(train_files(model_folder, tmp_path, resume=True))["masks"]
 
 
 def test_held_out_ids_that_cannot_be_evaluated_are_refused_before_training(model_folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,7 +30,7 @@ def logit_batches(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8
         batch_size: sequences at a time.
 
     Raises:
-        ValueError: ids that are no (sequences, length) whole numbers, or lie outside of the model's vocabulary.
+        ValueError: as :func:`check_ids`.
     """
     check_ids(model, input_ids)
     training = model.training
@@ -42,8 +43,19 @@ def logit_batches(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8
         model.train(training)
 
 
-def check_ids(model: PreTrainedModel, input_ids: Tensor) -> None:
-    """ValueError unless the ids are (sequences, length) whole numbers of the model's vocabulary."""
+def check_ids(model: PreTrainedModel, input_ids: Tensor, least: int = 1, more: int = 0) -> None:
+    """Refuses ids that a model cannot be asked about.
+
+    Args:
+        model: whose ``max_position_embeddings`` is the most tokens; without one any length will do.
+        input_ids: (sequences, length) token ids.
+        least: tokens that a sequence must have; 2 where the next token is predicted.
+        more: tokens that the model is to add.
+
+    Raises:
+        ValueError: ids that are no (sequences, length) whole numbers, lie outside of the model's vocabulary, or are too
+            short or longer than the model was made for.
+    """
     ids = whole_numbers(input_ids)
     if not ids.numel():
         raise ValueError(f"input_ids must hold at least one token, got {tuple(ids.shape)}")
@@ -51,16 +63,21 @@ def check_ids(model: PreTrainedModel, input_ids: Tensor) -> None:
     low, high = id_range(ids)
     if low < 0 or high >= vocabulary:
         raise ValueError(f"input_ids must lie in the model's vocabulary, 0 to {vocabulary - 1}, got {low} to {high}")
+    length, most = ids.shape[1], getattr(model.config, "max_position_embeddings", None)
+    if length < least:
+        raise ValueError(f"a sequence must have at least {least} tokens, so that one is predicted; got {length}")
+    if most is not None and length + more > most:
+        told = f"{length} tokens and {more} new ones" if more else f"sequences of {length} tokens"
+        raise ValueError(f"{told} are too long: the model takes at most {most} (max_position_embeddings)")
 
 
 def model_surprisal(model: PreTrainedModel, input_ids: Tensor, batch_size: int = 8) -> Tensor:
     """Surprisal of the tokens 1, ..., S - 1 under a model, (sequences, length - 1) bits, float32 on the CPU.
 
     Raises:
-        ValueError: as :func:`logit_batches`, or sequences of one token, which predict none.
+        ValueError: as :func:`check_ids`; also sequences of one token, which predict none.
     """
-    if input_ids.ndim == 2 and input_ids.shape[1] < 2:
-        raise ValueError(f"a loss needs sequences of at least two tokens, got {tuple(input_ids.shape)}")
+    check_ids(model, input_ids, least=2)
     batches = logit_batches(model, input_ids, batch_size)
     return torch.cat([surprisal(logits, ids).float().cpu() for ids, logits in batches])
 
@@ -76,6 +93,7 @@ def ablation_report(
     input_ids: Tensor,
     generator: torch.Generator | None = None,
     batch_size: int = 8,
+    draws: int = 1,
 ) -> dict[str, float]:
     """Next-token losses under a mask, its complement, and those of a random mask of equal count in every matrix.
 
@@ -86,25 +104,27 @@ def ablation_report(
         model: a causal language model; its weights are restored bit for bit.
         mask: the subnetwork.
         input_ids: (sequences, length) held-out token ids.
-        generator: of the random mask; default: torch's.
+        generator: of the random masks; default: torch's.
         batch_size: sequences at a time.
+        draws: how many random masks.
 
     Returns:
-        Losses in nats: ``full``, ``subnetwork``, ``random``, ``ablated``, ``random_ablated``.
+        Losses in nats: ``full``, ``subnetwork``, ``random``, ``ablated``, ``random_ablated``, those of random masks as
+        means; with more than one draw also their standard deviations ``random_std`` and ``random_ablated_std``.
 
     Raises:
-        ValueError: a mask that does not fit, or ids outside of the vocabulary.
+        ValueError: no draw, a mask that does not fit, or ids as in :func:`check_ids`.
     """
-    check_ids(model, input_ids)
-    random = mask.randomize_within_blocks(generator)
-    masks = {
-        "subnetwork": mask,
-        "random": random,
-        "ablated": mask.complement(),
-        "random_ablated": random.complement(),
-    }
-    report = {}
-    for name, each in masks.items():
-        with masked(model, each):
-            report[name] = language_model_loss(model, input_ids, batch_size)
-    return {"full": language_model_loss(model, input_ids, batch_size), **report}
+    check_ids(model, input_ids, least=2)
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}")
+
+    def loss(of: SubnetworkMask) -> float:
+        with masked(model, of):
+            return language_model_loss(model, input_ids, batch_size)
+
+    report = {"full": language_model_loss(model, input_ids, batch_size), "subnetwork": loss(mask)}
+    randoms = [mask.randomize_within_blocks(generator) for _ in range(draws)]
+    alone, without = [loss(each) for each in randoms], [loss(each.complement()) for each in randoms]
+    report |= {"random": mean(alone), "ablated": loss(mask.complement()), "random_ablated": mean(without)}
+    return report if draws == 1 else {**report, "random_std": stdev(alone), "random_ablated_std": stdev(without)}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import NoReturn
 
 import typer
-from transformers.utils.logging import disable_progress_bar
 
-from bigram_subnet import commands, train
+from bigram_subnet import commands
 from nips_common import cli
 
 app = cli.make_app(
@@ -28,18 +26,14 @@ for command in (
 )
 def train_command(context: typer.Context) -> None:
     """Train masks (flags or a YAML file; see `bigram-subnet train --help`)."""
-    train.main(context.args)
+    from bigram_subnet.training.parsing import parse  # whose parser is transformers'
+
+    arguments = parse(context.args)
+    from bigram_subnet import train  # with torch: behind help and mistakes in flags
+
+    train.run(arguments)
 
 
 def main() -> NoReturn:
-    """The console command. Exits with 130 after Ctrl-C; loading bars are for terminals only."""
-    if not sys.stderr.isatty():
-        disable_progress_bar()
-    if sys.argv[1:2] != ["train"]:  # its flags are HfArgumentParser's
-        cli.run(app)
-    try:
-        train.main(sys.argv[2:])
-    except KeyboardInterrupt:
-        print("bigram-subnet train: interrupted; add --resume to go on from the last checkpoint", file=sys.stderr)
-        raise SystemExit(130) from None
-    raise SystemExit(0)
+    """The console command. Exits with 2 after a user's mistake and with 130 after Ctrl-C."""
+    cli.run(app)

@@ -1,33 +1,30 @@
-"""The subcommands of `bigram-subnet` beside train: they parse, call and print."""
+"""The subcommands of `bigram-subnet` beside train: they parse, call and print.
+
+What they call is imported when they run, so that help, the version and mistakes in flags need no torch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import typer
 
-from bigram_subnet.ablation import ablation_report
-from bigram_subnet.evaluation import evaluate_subnetwork
-from bigram_subnet.figure import draw_shares
-from bigram_subnet.inputs import check_length, check_same_vocabulary, load_mask, read_sequences, tokenizer_for
-from bigram_subnet.layout import Layout
-from bigram_subnet.lens import layer_lens
-from bigram_subnet.mask_files import check_ending
-from bigram_subnet.masking import apply_mask
-from bigram_subnet.ngrams import BigramCounts
-from bigram_subnet.overlap import Null, mask_overlap
-from bigram_subnet.pretrained import load_model, load_tokenizer
-from bigram_subnet.residual import layer_rotations
-from bigram_subnet.shares import block_shares
-from nips_common.runtime import resolve_device, resolve_dtype, seed_everything
+from bigram_subnet.choices import Layout, Null
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+log = logging.getLogger(__name__)
 
 Model = Annotated[str, typer.Option(help="Model: hub id, local folder or .gguf file.")]
-Mask = Annotated[str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, or a hub id.")]
+Mask = Annotated[
+    str, typer.Argument(help="Mask: .safetensors, .pickle, a folder with one, an output of train, or a hub id.")
+]
 Tokens = Annotated[
     list[Path] | None,
     typer.Option(help="Token file, all sequences of one length: ids on a line, or .npy. May be repeated."),
@@ -64,31 +61,36 @@ def count(
         typer.Option(help="Token file: one sequence of ids a line, of any length, or .npy. May be repeated."),
     ] = None,
     text: Text = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer, for raw text.")] = None,
-    vocab_size: Annotated[int | None, typer.Option(min=1, help="Size of the vocabulary, for token files.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer of the text, or that the token files were made with.")
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(min=1, help="Size of the vocabulary, for token files without a tokenizer.")
+    ] = None,
     order: Annotated[int, typer.Option(min=1, help="n: 2 counts bigrams.")] = 2,
     min_count: Annotated[int | None, typer.Option(min=1, help="Forget n-grams seen fewer times.")] = None,
     prune_every: Annotated[int | None, typer.Option(min=1, help="Forget them after so many lines already.")] = None,
     sequence_length: Length = 128,
 ) -> None:
     """Count the n-grams of a corpus, as it is read, into one file; prints JSON."""
+    from bigram_subnet.ngrams import BigramCounts
+    from bigram_subnet.ngrams.vocabulary import vocabulary_digest
+    from bigram_subnet.pretrained import load_tokenizer
+
     if output.suffix != ".safetensors":
         raise ValueError(f"{output}: a file of counts must end in .safetensors")
     if bool(tokens) == bool(text):
-        raise ValueError("give either token files (--tokens with --vocab-size) or raw text (--text with --tokenizer)")
-    if tokens:
-        if tokenizer is not None:
-            raise ValueError("--tokenizer is for raw text (--text); token files need --vocab-size alone")
-        if vocab_size is None:
-            raise ValueError("token files need --vocab-size, the number of ids of the tokenizer")
-        counts = BigramCounts.from_files(tokens, vocab_size, order, min_count, prune_every)
+        raise ValueError("give either token files (--tokens) or raw text (--text)")
+    if text and tokenizer is None:
+        raise ValueError("raw text needs --tokenizer")
+    if (tokenizer is None) == (vocab_size is None):
+        raise ValueError("token files need either --tokenizer or --vocab-size, its number of ids; raw text --tokenizer")
+    made: Any = None if tokenizer is None else load_tokenizer(tokenizer)
+    if text:
+        counts = BigramCounts.from_text(text, made, order, min_count, prune_every, sequence_length)
     else:
-        if tokenizer is None:
-            raise ValueError("raw text needs --tokenizer")
-        if vocab_size is not None:
-            raise ValueError("--vocab-size is for token files (--tokens); raw text has the tokenizer's")
-        made = load_tokenizer(tokenizer)
-        counts = BigramCounts.from_text(text or [], made, order, min_count, prune_every, sequence_length)
+        counts = BigramCounts.from_files(tokens or [], vocab_size or len(made), order, min_count, prune_every)
+        counts.vocabulary = None if made is None else vocabulary_digest(made)
     counts.save(output)
     print_report(
         {"counts": str(output), "order": counts.order, "vocab_size": counts.vocab_size, "tokens": counts.tokens,
@@ -105,13 +107,15 @@ def _model_and_ids(
     limit: int | None,
     device: str,
     dtype: str,
-    least: int = 2,
-) -> tuple[Any, torch.Tensor, Any]:
+) -> tuple[Any, Tensor, Any]:
+    from bigram_subnet.inputs import read_sequences, tokenizer_for
+    from bigram_subnet.pretrained import load_model
+    from nips_common.runtime import resolve_device, resolve_dtype
+
     place = resolve_device(device)
     made = tokenizer_for(text, tokenizer, model)
     ids = read_sequences(tokens, text, made, length, limit)
     loaded = load_model(model, resolve_dtype(dtype, place), place)
-    check_length(ids, loaded, least)
     return loaded, ids, made
 
 
@@ -136,6 +140,12 @@ def evaluate(
     n-grams' distribution in nats; distill_* compare with the full model instead. Controls: the full model, a random
     mask with as many weights in every matrix, and no weight at all.
     """
+    import torch
+
+    from bigram_subnet.evaluation import evaluate_subnetwork
+    from bigram_subnet.inputs import check_same_vocabulary, load_mask
+    from bigram_subnet.ngrams import BigramCounts
+
     table = BigramCounts.load(counts)
     loaded, ids, made = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     check_same_vocabulary(table, made, loaded, str(counts))
@@ -153,6 +163,7 @@ def ablate(
     tokenizer: Tokenizer = None,
     sequence_length: Length = 128,
     limit: Limit = None,
+    draws: Annotated[int, typer.Option(min=1, help="Random masks; more than one also tell their spread.")] = 1,
     batch_size: BatchSize = 8,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -162,11 +173,17 @@ def ablate(
 
     Losses of the next token in nats: full model, subnetwork alone, random mask alone (as many weights in every matrix),
     model without the subnetwork (ablated), model without the random mask. The subnetwork is sufficient for what
-    `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`.
+    `subnetwork` still predicts, and needed for what `ablated` loses beyond `random_ablated`. With several --draws the
+    random losses are means, and random_std and random_ablated_std their standard deviations.
     """
+    import torch
+
+    from bigram_subnet.ablation import ablation_report
+    from bigram_subnet.inputs import load_mask
+
     loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     found = load_mask(mask, loaded)
-    losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size)
+    losses = ablation_report(loaded, found, ids, torch.Generator().manual_seed(seed), batch_size, draws)
     print_report({"mask": mask, "kept": found.kept, "total": found.total, "losses_in_nats": losses})
 
 
@@ -184,18 +201,20 @@ def overlap(
     overlap is the share of all weights that both keep, expected what chance gives, ratio their quotient, contained the
     share of the first mask that the second keeps too, p_value (draws with at least this overlap + 1) / (draws + 1).
     """
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.overlap import mask_overlap
+
     a, b = load_mask(first), load_mask(second)
+    for name, found in ((first, a), (second, b)):
+        if not found.kept:
+            log.warning("%s keeps no weight: an overlap with it says nothing, and its shares are null", name)
     print_report(dataclasses.asdict(mask_overlap(a, b, null, draws, layout, _config(model), seed)))
 
 
 def _config(model: str | None) -> Any:
-    if model is None:
-        return None
-    from transformers import AutoConfig
+    from bigram_subnet.pretrained import load_config
 
-    from bigram_subnet.pretrained import where
-
-    return AutoConfig.from_pretrained(**where(model))
+    return None if model is None else load_config(model)
 
 
 def rotate(
@@ -217,7 +236,11 @@ def rotate(
     Layer 0 is the input of the first block. Use many more positions than the model is wide. The lens gives, for each
     layer, the correlation with the target's logits and how often the input token is among the first 1, 5 and 10.
     """
-    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype, least=1)
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.lens import layer_lens
+    from bigram_subnet.residual import layer_rotations
+
+    loaded, ids, _ = _model_and_ids(model, tokens, text, tokenizer, sequence_length, limit, device, dtype)
     found = None if mask is None else load_mask(mask, loaded)
     angles = layer_rotations(loaded, ids, found, alpha, batch_size)
     layers: list[dict[str, Any]] = [{"layer": layer, **angle._asdict()} for layer, angle in enumerate(angles)]
@@ -239,6 +262,10 @@ def show(
 
     density is the share of a part that is kept, share the share of all kept weights that lie in it (and the bar).
     """
+    from bigram_subnet.figure import draw_shares
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.shares import block_shares
+
     if plot is not None and plot.suffix != ".png":
         raise ValueError(f"--plot must end in .png, got {plot}")
     found = load_mask(mask)
@@ -267,6 +294,10 @@ def convert(
     ] = None,
 ) -> None:
     """Convert a mask between the published pickle and the packed file; pickles are read without running anything."""
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.mask_files import check_ending
+    from bigram_subnet.pretrained import load_model
+
     check_ending(output)
     loaded = None if model is None else load_model(model)
     found = load_mask(source, loaded)
@@ -286,6 +317,14 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="Of sampling.")] = 0,
 ) -> None:
     """Generate text with a subnetwork."""
+    import torch
+
+    from bigram_subnet.ablation import check_ids
+    from bigram_subnet.inputs import load_mask
+    from bigram_subnet.masking import apply_mask
+    from bigram_subnet.pretrained import load_model, load_tokenizer
+    from nips_common.runtime import resolve_device, resolve_dtype, seed_everything
+
     place = resolve_device(device)
     made = load_tokenizer(tokenizer or model)
     loaded = load_model(model, resolve_dtype(dtype, place), place)
@@ -294,7 +333,7 @@ def generate(
     ids = made(prompt, return_tensors="pt", add_special_tokens=False)["input_ids"].to(loaded.device)
     if not ids.numel():
         raise ValueError("the prompt holds no token")
-    check_length(ids, loaded, more=max_new_tokens)
+    check_ids(loaded, ids, more=max_new_tokens)
     seed_everything(seed)
     options: dict[str, Any] = (
         {"do_sample": True, "temperature": temperature} if temperature > 0 else {"do_sample": False}

@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import Tensor
 
+from bigram_subnet.choices import Layout
 from bigram_subnet.layout import (
-    Layout,
     check_head,
     check_layout,
     head_count,

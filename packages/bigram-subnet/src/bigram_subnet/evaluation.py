@@ -72,7 +72,7 @@ def evaluate_subnetwork(
 
 def check_held_out(model: PreTrainedModel, counts: BigramCounts, input_ids: Tensor) -> None:
     """ValueError unless a subnetwork can be evaluated on these ids, so that it is known before it is trained."""
-    check_ids(model, input_ids)
+    check_ids(model, input_ids, least=2)
     counts.check_ids(input_ids)
     if input_ids[:, 1:].numel() < 2:
         raise ValueError(f"evaluation needs at least two tokens behind others, got ids {tuple(input_ids.shape)}")

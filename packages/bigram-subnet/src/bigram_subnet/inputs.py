@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,13 @@ from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.ngrams.token_files import read_token_files, token_rows, tokenized_text
 from bigram_subnet.ngrams.vocabulary import vocabulary_digest
 from bigram_subnet.pretrained import load_tokenizer
+from bigram_subnet.training.arguments import RESULTS_FILE, lambda_folder
+from nips_common.artifacts import read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
 
 
 def read_sequences(
@@ -72,42 +77,31 @@ def check_same_vocabulary(counts: BigramCounts, tokenizer: Any, model: PreTraine
         raise ValueError(f"{where}: counts of {counts.vocab_size} tokens, but the model knows {known}")
 
 
-def check_length(ids: Tensor, model: PreTrainedModel, least: int = 1, more: int = 0) -> None:
-    """Refuses sequences that are too short to be judged or longer than the model was made for.
-
-    Args:
-        ids: (sequences, length) token ids.
-        model: whose ``max_position_embeddings`` is the most; without one any length will do.
-        least: tokens that a sequence must have; 2 where the next token is predicted.
-        more: tokens that the model is to add.
-
-    Raises:
-        ValueError: a sequence of another length.
-    """
-    length, most = ids.shape[1], getattr(model.config, "max_position_embeddings", None)
-    if length < least:
-        raise ValueError(f"a sequence must have at least {least} tokens, so that one is predicted; got {length}")
-    if most is not None and length + more > most:
-        told = f"{length} tokens and {more} new ones" if more else f"sequences of {length} tokens"
-        raise ValueError(f"{told} are too long: the model takes at most {most} (max_position_embeddings)")
-
-
 def load_mask(name: str, model: PreTrainedModel | None = None) -> SubnetworkMask:
-    """A mask; says which folders hold one where the output folder of a training run is named instead.
+    """A mask; of the output folder of a training run the chosen one, or its only one.
 
     Args:
-        name: mask file, folder with one, or hub id.
+        name: mask file, folder with one, output folder of `bigram-subnet train`, or hub id.
         model: the model it is for, if at hand; see `SubnetworkMask.load`.
 
     Raises:
         ValueError, OSError: as `SubnetworkMask.load`.
-        FileNotFoundError: a folder whose subfolders hold masks.
+        FileNotFoundError: a folder whose subfolders hold several masks, none of which was chosen.
     """
     folder = Path(name)
     inside = sorted(str(each.parent) for each in folder.glob(f"*/{MASK_FILE}"))
-    if inside and not (folder / MASK_FILE).is_file():
+    if not inside or (folder / MASK_FILE).is_file():
+        return SubnetworkMask.load(name, model)
+    chosen = None
+    if (folder / RESULTS_FILE).is_file():
+        chosen = read_json(folder / RESULTS_FILE).get("chosen_lambda")
+    wanted = inside[0]
+    if len(inside) > 1:
+        wanted = str(folder / lambda_folder(chosen)) if isinstance(chosen, int | float) else ""
+    if wanted not in inside:
         raise FileNotFoundError(f"{name}: the folder holds several masks; name one of {', '.join(inside)}")
-    return SubnetworkMask.load(name, model)
+    log.info("%s: the mask in %s", name, wanted)
+    return SubnetworkMask.load(wanted, model)
 
 
 def tokenizer_for(text: Sequence[Path] | None, name: str | None, model: str | None = None) -> Any:

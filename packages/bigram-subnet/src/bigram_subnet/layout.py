@@ -19,7 +19,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-Layout = Literal["per_head", "blocks"]
+from bigram_subnet.choices import Layout
+
 Role = Literal["q", "k", "v", "o", "qkv_blocks", "qkv_heads", "mlp_in", "mlp_gate", "mlp_out"]
 
 # module -> (role, stored as (in, out))

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bigram_subnet import editing
-from bigram_subnet.layout import Layout, place_of
+from bigram_subnet.choices import Layout
+from bigram_subnet.layout import place_of
+from bigram_subnet.mismatch import mismatch
 from bigram_subnet.selection import maskable_weights
 
 if TYPE_CHECKING:
@@ -25,12 +28,13 @@ class SubnetworkMask(Mapping[str, Tensor]):
     in it: they are always kept.
 
     Args:
-        masks: bool tensors by parameter name, each in the parameter's own shape; kept as they are, not copied.
+        masks: bool tensors or numpy arrays by parameter name, each in the parameter's own shape; tensors are
+            kept as they are, not copied.
         base_model: hub id or folder of the model that the mask is for.
         config: the model's transformers config, which knows the number of heads.
 
     Raises:
-        ValueError: no mask, a value that is no bool tensor, or a name that is no weight of a block.
+        ValueError: no mask, a value that is no bool tensor or array, or a name that is no weight of a block.
 
     Example:
         >>> import torch
@@ -40,15 +44,20 @@ class SubnetworkMask(Mapping[str, Tensor]):
         (3, 9, 6)
     """
 
-    def __init__(self, masks: Mapping[str, Tensor], base_model: str | None = None, config: Any = None) -> None:
+    def __init__(
+        self, masks: Mapping[str, Tensor | NDArray[np.bool_]], base_model: str | None = None, config: Any = None
+    ) -> None:
         if not masks:
             raise ValueError("a mask must cover at least one weight, got none")
-        for name, mask in masks.items():
+        checked: dict[str, Tensor] = {}
+        for name, given in masks.items():
             place_of(name)
+            mask = torch.tensor(given) if isinstance(given, np.ndarray) and given.dtype == bool else given
             if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-                what = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-                raise ValueError(f"{name}: a mask must be a bool tensor, got {what}")
-        self._masks = dict(masks)
+                what = getattr(mask, "dtype", type(mask).__name__)
+                raise ValueError(f"{name}: a mask must be a bool tensor or array, got {what}")
+            checked[name] = mask
+        self._masks = checked
         self.base_model = base_model
         self.config = config
 
@@ -127,6 +136,9 @@ class SubnetworkMask(Mapping[str, Tensor]):
     def copy(self) -> SubnetworkMask:
         """A copy whose edits leave this one as it is."""
         return self._with({name: mask.clone() for name, mask in self.items()})
+
+    def __invert__(self) -> SubnetworkMask:
+        return self.complement()
 
     def complement(self) -> SubnetworkMask:
         """The mask that keeps what this one drops."""
@@ -227,12 +239,5 @@ def count(mask: Tensor) -> int:
 
 def check_same_weights(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
     """One ValueError that names all weights which two masks do not share, or have in another shape."""
-    problems = [f"{name} only in the first" for name in a if name not in b]
-    problems += [f"{name} only in the second" for name in b if name not in a]
-    problems += [
-        f"{name} is {tuple(a[name].shape)} and {tuple(b[name].shape)}"
-        for name in a
-        if name in b and a[name].shape != b[name].shape
-    ]
-    if problems:
-        raise ValueError(f"the masks are of different models: {'; '.join(problems)}")
+    if differences := mismatch(a, b, ("only in the first", "only in the second", " and ")):
+        raise ValueError(f"the masks are of different models: {differences}")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from bigram_subnet.mismatch import mismatch
 from bigram_subnet.selection import loaded_weights, maskable_weights
-from nips_common.artifacts import check_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,8 +25,8 @@ def fitting_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[
             else than bool tensors, or the model's weights are not in memory.
     """
     weights = loaded_weights(model)
-    shapes = {name: tuple(weight.shape) for name, weight in weights.items()}
-    check_tensors(mask, shapes, f"the mask does not fit {model.name_or_path or type(model).__name__}")
+    if differences := mismatch(mask, weights, ("unknown", "missing", ", must be ")):
+        raise ValueError(f"the mask does not fit {model.name_or_path or type(model).__name__}: {differences}")
     no_masks = [name for name, value in mask.items() if getattr(value, "dtype", None) is not torch.bool]
     if no_masks:
         raise ValueError(

@@ -8,17 +8,17 @@ known in closed form; the p-value comes from draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigram_subnet.layout import Layout, split_layers
+from bigram_subnet.choices import Layout, Null
+from bigram_subnet.layout import split_layers
 from bigram_subnet.mask import SubnetworkMask, check_same_weights, count
 
-Null = Literal["uniform", "rows"]
 _AT_ONCE = 1 << 21  # row indices drawn at a time
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigram_subnet.layout import Layout, split_layers
+from bigram_subnet.choices import Layout
+from bigram_subnet.layout import split_layers
 from bigram_subnet.mask import SubnetworkMask, count
 
 PARTS = {"attention q+k": ("q", "k"), "attention v+o": ("v", "o"), "mlp": ("mlp_in", "mlp_gate", "mlp_out")}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
-from torch import Tensor
+# Not torch: the package imports this module at once, since its name is also that of a public function, and a name
+# that is looked up on demand would turn into the module. torch is imported where it is needed.
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Infinite = Literal["drop_target", "clamp"]
 
@@ -25,6 +27,8 @@ def surprisal(logits: Tensor, input_ids: Tensor) -> Tensor:
     Raises:
         ValueError: shapes that do not belong together, or ids outside of the vocabulary.
     """
+    import torch
+
     if logits.ndim != 3 or logits.shape[:2] != input_ids.shape:
         raise ValueError(f"logits {tuple(logits.shape)} do not fit input_ids {tuple(input_ids.shape)}")
     wanted = input_ids[:, 1:].to(logits.device, torch.long)
@@ -79,6 +83,8 @@ def surprisal_correlation(
 
 def _clamped(series: Tensor) -> Tensor:
     """Infinite values replaced by the largest finite one."""
+    import torch
+
     finite = series[series.isfinite()]
     if not len(finite):
         raise ValueError("every surprisal is infinite")

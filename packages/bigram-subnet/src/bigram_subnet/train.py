@@ -17,29 +17,32 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import HfArgumentParser, PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback
+from transformers.utils import logging as hf_logging
 
 from bigram_subnet.ablation import ablation_report
-from bigram_subnet.evaluation import check_held_out, evaluate_subnetwork
-from bigram_subnet.inputs import check_same_vocabulary, read_sequences, tokenizer_for
+from bigram_subnet.evaluation import evaluate_subnetwork
 from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.mask_files import MASK_FILE
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.pretrained import load_model
 from bigram_subnet.surprisal import select_subnetwork
 from bigram_subnet.targets import NgramTarget, SelfTarget
-from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.arguments import RESULTS_FILE, TrainArguments
 from bigram_subnet.training.card import write_card
 from bigram_subnet.training.dry_run import plan
 from bigram_subnet.training.log import TrainLog, finite_or_none
-from bigram_subnet.training.subnetwork import check_target, run_attempts
+from bigram_subnet.training.parsing import COMMAND, parse
+from bigram_subnet.training.run_data import RunData, read_run_data
+from bigram_subnet.training.run_folder import check_output, write_settings
+from bigram_subnet.training.subnetwork import run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 from nips_common.artifacts import write_json
 from nips_common.cli import user_errors
 from nips_common.runtime import describe, resolve_device, resolve_dtype, seed_everything
 
-log = logging.getLogger(__name__)
-LOG_FILE, RESULTS_FILE = "train_log.json", "results.json"
+log = logging.getLogger("bigram_subnet.train")  # also where this module is __main__
+LOG_FILE = "train_log.json"
 _RANK = int(os.environ.get("RANK", "0"))
 
 
@@ -56,25 +59,19 @@ def train(arguments: TrainArguments) -> dict[str, Any]:
         ValueError: data, counts, tokenizer and model that do not fit, or an output folder in use; before any step.
         OSError: a model or file that cannot be found.
     """
-    _check_output(arguments)
+    if _RANK == 0:  # the others may come after it has begun to write
+        check_output(arguments)
     device = resolve_device(arguments.device)
     dtype = resolve_dtype(arguments.dtype, device)
     seed_everything(arguments.seed)
-    counts = BigramCounts.load(arguments.counts) if arguments.counts else None
-    tokenizer = tokenizer_for(_paths(arguments.text or arguments.eval_text), arguments.tokenizer, arguments.model)
-    data = _sequences(arguments, arguments.tokens, arguments.text, tokenizer, arguments.limit)
-    held_out = None
-    if arguments.evaluates:
-        held_out = _sequences(arguments, arguments.eval_tokens, arguments.eval_text, tokenizer, arguments.eval_limit)
+    run = read_run_data(arguments)
     model = load_model(arguments.model, dtype, device, arguments.revision)
-    if counts is not None:
-        check_same_vocabulary(counts, tokenizer, model, str(arguments.counts))
-    target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(_needed(counts))
-    check_target(model, target, data)
-    if held_out is not None:
-        check_held_out(model, _needed(counts), held_out)
-    log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *data.shape)
-    logs = [_one(arguments, value, model, target, data, counts, held_out) for value in arguments.l0_lambda]
+    run.check(arguments, model)
+    target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(run.needed_counts())
+    if _RANK == 0:
+        write_settings(arguments)
+    log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *run.data.shape)
+    logs = [_one(arguments, value, model, target, run) for value in arguments.l0_lambda]
     results = _results(arguments, logs)
     if _RANK == 0:
         write_json(Path(arguments.output) / RESULTS_FILE, results)
@@ -88,18 +85,16 @@ def _one(
     l0_lambda: float,
     model: PreTrainedModel,
     target: Any,
-    data: Tensor,
-    counts: BigramCounts | None,
-    held_out: Tensor | None,
+    run: RunData,
 ) -> TrainLog:
     """Trains, saves and evaluates the mask of one lambda; a finished one is read instead when resuming."""
     folder = arguments.folder(l0_lambda)
     if arguments.resume and (folder / LOG_FILE).is_file():
         log.info("lambda %g: finished before", l0_lambda)
-        return _finished(arguments, l0_lambda)
+        return TrainLog.load(folder / LOG_FILE)
     log.info("lambda %g", l0_lambda)
     mask, outcome = run_attempts(
-        model, target, data, arguments.config(l0_lambda), folder / "checkpoints", arguments.resume,
+        model, target, run.data, arguments.config(l0_lambda), folder / "checkpoints", arguments.resume,
         watch=lambda trainer: trainer.add_callback(_Progress(trainer, arguments.logging_steps)),
         save_strategy="steps", save_steps=arguments.save_steps, save_total_limit=2,
     )  # fmt: skip
@@ -109,37 +104,11 @@ def _one(
     outcome.train_inputs = ", ".join(arguments.tokens or arguments.text)
     if _RANK == 0:
         mask.save(folder / MASK_FILE, l0_lambda=l0_lambda)  # before it is evaluated, which may fail
-    if held_out is not None:
-        _evaluate(model, mask, outcome, _needed(counts), held_out, arguments.seed)
+    if run.held_out is not None:
+        _evaluate(model, mask, outcome, run.needed_counts(), run.held_out, arguments.seed)
     if _RANK == 0:
         outcome.save(folder / LOG_FILE)
     return outcome
-
-
-def _finished(arguments: TrainArguments, l0_lambda: float) -> TrainLog:
-    """The log of a lambda that is done.
-
-    Raises:
-        ValueError: it was trained with other settings, all of which are named.
-    """
-    file = arguments.folder(l0_lambda) / LOG_FILE
-    found, config = TrainLog.load(file), arguments.config(l0_lambda)
-    wanted = {
-        "model_dir": arguments.model,
-        "checkpoint": arguments.revision,
-        "train_inputs": ", ".join(arguments.tokens or arguments.text),
-        "max_steps": config.max_steps,
-        "grad_acc_steps": config.grad_accumulation,
-        "learning_rate": config.learning_rate,
-        "batch_size": config.batch_size,
-        "temp_increase": config.temperature_factor,
-        "l0_lambda": config.l0_lambda,
-        "seed": config.seed + found.attempt - 1,
-    }
-    changed = [f"{k} was {getattr(found, k)!r}, is {v!r}" for k, v in wanted.items() if getattr(found, k) != v]
-    if changed:
-        raise ValueError(f"{file}: a run is resumed with the settings it was started with: {'; '.join(changed)}")
-    return found
 
 
 def _evaluate(
@@ -156,7 +125,16 @@ def _evaluate(
     ):
         setattr(outcome, name, found[name])
     losses = ablation_report(model, mask, ids, torch.Generator().manual_seed(seed))
-    log.info("r %.3f, controls %s, losses %s", found["ngram_corr_dropinf"], found["controls"], losses)
+    r = {name: control["ngram_corr_dropinf"] for name, control in found["controls"].items()}
+    log.info(
+        "r with the n-gram surprisal: subnetwork %.3f, full model %.3f, random mask %.3f, no weight %.3f",
+        found["ngram_corr_dropinf"], r["full"], r["random"], r["empty"],
+    )  # fmt: skip
+    log.info(
+        "loss in nats: full model %.3f, subnetwork %.3f, random mask %.3f, without the subnetwork %.3f, without the "
+        "random mask %.3f",
+        losses["full"], losses["subnetwork"], losses["random"], losses["ablated"], losses["random_ablated"],
+    )  # fmt: skip
 
 
 def _results(arguments: TrainArguments, logs: Sequence[TrainLog]) -> dict[str, Any]:
@@ -176,33 +154,6 @@ def _results(arguments: TrainArguments, logs: Sequence[TrainLog]) -> dict[str, A
     compared = min(arguments.l0_lambda) in measured  # without an r there, there is nothing to choose by
     chosen = select_subnetwork(measured, arguments.tolerance) if compared else None
     return {"model": arguments.model, "target": arguments.target, "masks": rows, "chosen_lambda": chosen}
-
-
-def _check_output(arguments: TrainArguments) -> None:
-    folder = Path(arguments.output)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output {folder} is a file; a folder is needed")
-    if folder.is_dir() and any(folder.iterdir()) and not arguments.resume:
-        raise ValueError(f"--output {folder} is not empty: choose another folder, or --resume an interrupted run in it")
-    for value in arguments.l0_lambda:
-        if (arguments.folder(value) / LOG_FILE).is_file():
-            _finished(arguments, value)
-
-
-def _needed(counts: BigramCounts | None) -> BigramCounts:
-    if counts is None:
-        raise ValueError("--counts is needed, a file that `bigram-subnet count` writes")
-    return counts
-
-
-def _paths(names: Sequence[str]) -> list[Path]:
-    return [Path(name) for name in names]
-
-
-def _sequences(
-    arguments: TrainArguments, tokens: Sequence[str], text: Sequence[str], tokenizer: Any, limit: int | None
-) -> Tensor:
-    return read_sequences(_paths(tokens), _paths(text), tokenizer, arguments.sequence_length, limit)
 
 
 class _Progress(TrainerCallback):
@@ -228,38 +179,28 @@ class _Progress(TrainerCallback):
         )
 
 
-def parse(argv: Sequence[str]) -> TrainArguments:
-    """The flags of a command line, or of a YAML file (``--config FILE.yaml``, or the file alone).
-
-    Raises:
-        ValueError: a value out of range, or unknown keys in the file.
-        FileNotFoundError: there is no such file.
-        SystemExit: with 2, after a wrong flag, which argparse has told about.
-    """
-    parser = HfArgumentParser([TrainArguments], prog="bigram-subnet train", description=(__doc__ or "").splitlines()[0])
-    given = [argument for argument in argv if argument != "--config"]
-    if len(given) == 1 and given[0].endswith((".yaml", ".yml")):
-        if not Path(given[0]).is_file():
-            raise FileNotFoundError(f"{given[0]}: no such file of settings")
-        try:
-            (found,) = parser.parse_yaml_file(given[0])
-        except TypeError as error:  # a required name is missing
-            raise ValueError(f"{given[0]}: {error}") from None
-    else:
-        (found,) = parser.parse_args_into_dataclasses(list(argv))
-    arguments: TrainArguments = found
-    return arguments
+def run(arguments: TrainArguments) -> None:
+    """Trains, or says what would be trained, and prints the results as JSON; Ctrl-C exits with 130."""
+    hf_logging.set_verbosity_error()  # hints of the Trainer, which are none for the user of this command
+    try:
+        if arguments.dry_run:
+            check_output(arguments)
+            outcome = plan(arguments)
+        else:
+            outcome = train(arguments)
+    except KeyboardInterrupt:
+        print(f"{COMMAND}: interrupted; add --resume to go on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
+    if _RANK == 0:
+        print(json.dumps(outcome, indent=2))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Trains on ``argv`` (default: the process's) and prints the results as JSON; a user's mistake exits with 2."""
+    """Runs on ``argv`` (default: the process's); a user's mistake is one line and exits with 2."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("bigram_subnet").setLevel("INFO" if _RANK == 0 else "WARNING")
-    with user_errors("bigram-subnet train"):
-        arguments = parse(sys.argv[1:] if argv is None else argv)
-        outcome = plan(arguments) if arguments.dry_run else train(arguments)
-    if _RANK == 0:
-        print(json.dumps(outcome, indent=2))
+    with user_errors(COMMAND):
+        run(parse(sys.argv[1:] if argv is None else argv))
 
 
 if __name__ == "__main__":

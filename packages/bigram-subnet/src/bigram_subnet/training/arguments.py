@@ -9,6 +9,14 @@ from pathlib import Path
 from bigram_subnet.config import SparsifyConfig
 
 _PAPER = SparsifyConfig()
+DTYPES = ("auto", "float32", "bfloat16")  # in float16 the gradients of the scores overflow
+
+RESULTS_FILE = "results.json"
+
+
+def lambda_folder(l0_lambda: float) -> str:
+    """The name of the folder of one lambda's mask."""
+    return f"lambda{l0_lambda:g}"
 
 
 @dataclass
@@ -18,10 +26,11 @@ class TrainArguments:
     model: str = field(metadata={"help": "Model: hub id, local folder or .gguf file."})
     output: str = field(metadata={"help": "Folder for masks, logs and checkpoints."})
     revision: str | None = field(
-        default=None, metadata={"help": "Revision of a hub model, such as step4000 of Pythia."}
+        default=None, metadata={"help": "Revision of a hub model (not of a folder), such as step4000 of Pythia."}
     )
     tokens: list[str] = field(
-        default_factory=list, metadata={"help": "Token files: one sequence of ids a line, or .npy arrays."}
+        default_factory=list,
+        metadata={"help": "Token files: ids on a line, all lines of one length, or .npy arrays (sequences, length)."},
     )
     text: list[str] = field(
         default_factory=list,
@@ -36,7 +45,7 @@ class TrainArguments:
     counts: str | None = field(default=None, metadata={"help": "File of counts, from `bigram-subnet count`."})
     eval_tokens: list[str] = field(
         default_factory=list,
-        metadata={"help": "Held-out token files; masks are evaluated on them, with --counts."},
+        metadata={"help": "Held-out token files, as --tokens; masks are evaluated on them, with --counts."},
     )
     eval_text: list[str] = field(default_factory=list, metadata={"help": "Held-out raw text instead."})
     eval_limit: int | None = field(default=None, metadata={"help": "Only so many held-out sequences."})
@@ -68,12 +77,15 @@ class TrainArguments:
     )
     dtype: str = field(
         default="auto",
-        metadata={"help": "Of the frozen weights: auto (bfloat16 on CUDA), float32, bfloat16. Scores are float32."},
+        metadata={"help": f"Of the frozen weights: {', '.join(DTYPES)} (bfloat16 on CUDA). Scores are float32."},
     )
     save_steps: int = field(default=500, metadata={"help": "Optimiser steps between checkpoints."})
     logging_steps: int = field(default=50, metadata={"help": "Optimiser steps between log lines."})
     resume: bool = field(default=False, metadata={"help": "Go on where an interrupted run of the same output stopped."})
-    dry_run: bool = field(default=False, metadata={"help": "Say parameters, steps and memory, and stop."})
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Check everything but the weights; say parameters, steps and memory; write nothing."},
+    )
 
     def __post_init__(self) -> None:
         if self.target not in ("ngram", "self"):
@@ -89,9 +101,16 @@ class TrainArguments:
         # compared by their folders' names, where 10 and 10.0000001 are the same
         if not self.l0_lambda or len({self.folder(value) for value in self.l0_lambda}) < len(self.l0_lambda):
             raise ValueError(f"--l0_lambda must hold different numbers, got {self.l0_lambda}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"--dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         for name in ("save_steps", "logging_steps", "sequence_length", "limit", "eval_limit"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+        if self.limit is not None and self.limit < self.batch_size:
+            raise ValueError(f"--limit {self.limit} is less than one micro-batch, --batch_size {self.batch_size}")
         if not self.tolerance >= 0:
             raise ValueError(f"--tolerance must be at least 0, got {self.tolerance}")
         for value in self.l0_lambda:
@@ -113,4 +132,4 @@ class TrainArguments:
 
     def folder(self, l0_lambda: float) -> Path:
         """Where the mask of one lambda lies."""
-        return Path(self.output) / f"lambda{l0_lambda:g}"
+        return Path(self.output) / lambda_folder(l0_lambda)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bigram_subnet.training.arguments import lambda_folder
 from bigram_subnet.training.log import TrainLog
 from nips_common.artifacts import atomic_file
 
@@ -51,7 +52,7 @@ def write_card(folder: Path, logs: Sequence[TrainLog], target: str) -> None:
         model=logs[0].model_dir,
         target=target,
         rows="\n".join(rows),
-        example=f"lambda{logs[0].l0_lambda:g}/mask.safetensors",
+        example=f"{lambda_folder(logs[0].l0_lambda)}/mask.safetensors",
     )
     with atomic_file(folder / "README.md") as temporary:
         temporary.write_text(text, encoding="utf-8")

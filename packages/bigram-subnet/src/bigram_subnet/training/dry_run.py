@@ -5,35 +5,41 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
-from bigram_subnet.pretrained import where
+from bigram_subnet.pretrained import load_config
 from bigram_subnet.selection import maskable_weights
 from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.run_data import read_run_data
 from nips_common.runtime import resolve_device, resolve_dtype
 
 _FLOAT32 = 4
 
 
 def plan(arguments: TrainArguments) -> dict[str, Any]:
-    """The numbers of a run, from the model's config alone; no weights are read.
+    """The numbers of a run, from its data and the model's config; no weights are read, nothing is written.
+
+    What a run refuses before it reads the weights is refused here too.
 
     Memory counts the frozen weights, four float32 numbers a maskable weight (score, gradient, two moments of AdamW),
     one float32 soft mask and one masked weight each while a step runs, and target, log-probabilities and their
     gradient; activations come on top.
 
     Raises:
-        OSError: there is no such model.
-        ValueError: a model that cannot be masked.
+        OSError: a model or file that cannot be found.
+        ValueError: a model that cannot be masked, or data, counts and model that do not fit.
     """
-    config = AutoConfig.from_pretrained(**where(arguments.model), revision=arguments.revision or "main")
+    run = read_run_data(arguments)
+    config = load_config(arguments.model, arguments.revision)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
+    run.check(arguments, model)
+    sequences, length = run.data.shape
     device = resolve_device(arguments.device)
     size = resolve_dtype(arguments.dtype, device).itemsize
     total = sum(weight.numel() for weight in model.parameters())
     maskable = sum(weight.numel() for weight in maskable_weights(model).values())
-    positions = arguments.batch_size * arguments.sequence_length
+    positions = arguments.batch_size * length
     logits = positions * model.get_input_embeddings().num_embeddings
     memory = {
         "frozen weights": total * size,
@@ -46,8 +52,12 @@ def plan(arguments: TrainArguments) -> dict[str, Any]:
         "model": arguments.model,
         "device": str(device),
         "parameters": {"total": total, "maskable": maskable},
+        "training_data": {"sequences": sequences, "length": length},
         "masks": len(arguments.l0_lambda),
-        "optimizer_steps_at_most": settings.optimizer_steps,
-        "sequences_read_at_most": settings.max_steps * settings.batch_size,
+        "attempts_per_mask_at_most": settings.attempts,
+        "per_mask_and_attempt_at_most": {
+            "optimizer_steps": settings.optimizer_steps,
+            "sequences_read": settings.max_steps * settings.batch_size,
+        },
         "memory_bytes": memory | {"together, without activations": sum(memory.values())},
     }

@@ -17,7 +17,7 @@ from bigram_subnet.sparsifier import ContinuousSparsifier
 from bigram_subnet.stopping import loss_is_stable
 from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.log import TrainLog
-from bigram_subnet.training.rows import check_rows
+from bigram_subnet.training.rows import ShuffledRows, check_rows
 from bigram_subnet.training.trainer import MaskTrainer, Target, training_arguments
 from nips_common.artifacts import read_json
 
@@ -85,8 +85,8 @@ def run_attempts(
         arguments: for transformers' TrainingArguments, such as ``save_strategy="steps"``.
     """
     check_rows(data, config.batch_size)
-    if isinstance(data, Tensor):
-        check_ids(model, data)
+    # of a data set the first row, whose length all must have
+    check_ids(model, data if isinstance(data, Tensor) else ShuffledRows(data, 0, 1)[0]["input_ids"][None])
     check_target(model, target, data)
     first, checkpoint = newest_checkpoint(folder) if resume else (0, None)
     for attempt in range(first, config.attempts):
