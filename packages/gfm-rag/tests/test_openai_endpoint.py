@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from gfm_rag import KGIndex, extract_json
+from gfm_rag import KGIndex, RuleExtractor, extract_json
 from gfm_rag.chat import ChatEndpoint
+from gfm_rag.cli import app
 from gfm_rag.extractors import OpenAICompatibleExtractor
+from nips_common.cli import run
 
 pytest.importorskip("openai")
 SERVER = runpy.run_path(str(Path(__file__).parent / "chat_server.py"))
@@ -164,3 +166,42 @@ def test_wrong_addresses_and_numbers_are_refused() -> None:
 )
 def test_the_first_whole_object_of_a_reply_counts(text: str, found: Any) -> None:
     assert extract_json(text) == found
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, dict[str, Any]]:
+    """Exit code and printed JSON of a command."""
+    with pytest.raises(SystemExit) as ended:
+        run(app, [str(argument) for argument in arguments])
+    return ended.value.code, json.loads(capsys.readouterr().out)
+
+
+def test_a_run_in_which_documents_failed_ends_with_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs.json").write_text(json.dumps({"Ada": "Ada lived in London.", "Bad": "Unreadable."}))
+    refused = 503, {"error": {"message": "busy"}}, {"Retry-After": "0"}
+    working = False
+    with chat_server(lambda b: refused if passage_of(b)[:3] == "Bad" and not working else json.dumps(GOOD)) as server:
+        options = ["--extractor", "openai", "--base-url", server.base_url, "--llm", "tiny"]
+        code, report = command(capsys, "index", tmp_path / "docs.json", tmp_path / "index", *options)
+        assert (code, report["failed_documents"]) == (1, ["Bad"])
+        assert KGIndex.load(tmp_path / "index").documents == ["Ada", "Bad"]
+        working = True
+        code, report = command(capsys, "index", tmp_path / "docs.json", tmp_path / "index", *options)
+    assert (code, report["failed_documents"]) == (0, [])
+
+
+def test_ask_thinks_in_steps_and_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    documents = {"Ada": "Ada Lovelace worked with Charles Babbage.", "Babbage": "Charles Babbage liked engines."}
+    KGIndex.from_documents(documents, RuleExtractor()).save(tmp_path / "index")
+
+    def answer(body: dict[str, Any]) -> str:
+        prompt = body["messages"][0]["content"]
+        return "Thought: easy. Answer: Babbage" if "Answer: " in prompt else "Ada worked with Charles Babbage."
+
+    with chat_server(answer) as server:
+        options = ["--retriever", "bm25", "--base-url", server.base_url, "--llm", "tiny", "--steps", 3, "--top-k", 1]
+        code, found = command(capsys, "ask", tmp_path / "index", "With whom did Ada work?", *options)
+    assert (code, found["answer"], len(found["thoughts"]), len(found["documents"])) == (0, "Babbage", 3, 1)
+    assert len(server.requests) == 4
+    assert found["documents"][0]["title"] == "Ada"

@@ -170,7 +170,9 @@ class GNNRetriever(PretrainedNetwork):
 
 
 def check_graph(graph: Data, config: GFMConfig) -> None:
-    """ValueError unless the relation embeddings fit the model and the graph's number of relations."""
+    """ValueError unless it is one graph whose relation embeddings fit the model and the number of relations."""
+    if isinstance(graph.num_relations, Tensor) and graph.num_relations.numel() != 1:
+        raise ValueError(f"one graph at a time, got a batch of {graph.num_relations.numel()}")
     found, wanted = tuple(graph.rel_emb.shape), (int(graph.num_relations), config.text_dim)
     if found != wanted:
         raise ValueError(

@@ -99,7 +99,8 @@ class KGIndex:
         Args:
             triples: (head, relation, tail).
             document2entities: entities by title. Those that no triple names become entities without edges.
-            texts: document text by title, for what retrieval returns.
+            texts: document text by title, for what retrieval returns. Those of other titles become documents without
+                entities.
 
         Raises:
             ValueError: a triple without exactly three strings, entities of a document that are no list of strings, or
@@ -121,6 +122,10 @@ class KGIndex:
             Document(title, (texts or {}).get(title, ""), tuple(dict.fromkeys(entities)))
             for title, entities in document2entities.items()
         ]
+        without = [title for title in texts or () if title not in document2entities]
+        if without:
+            log.info("%d of %d documents have no entities; first: %r", len(without), len(texts or ()), without[0])
+        documents += [Document(title, (texts or {})[title], ()) for title in without]
         return cls(IndexSettings(), documents, given)
 
     # The graph, in id order
@@ -308,7 +313,11 @@ class KGIndex:
         return index
 
     def report(self) -> dict[str, Any]:
-        """What the index holds, and what extraction gave for each document."""
+        """What the index holds, and what extraction gave for each document.
+
+        In `per_document`, `listed` counts the entities that the extractor listed; those of the graph come from
+        `triples` alone, so that a document without a kept triple has none (`documents_without_entities`).
+        """
         told = {document.title: document.extraction for document in self._documents.values()}
         kinds = [relation == EQUIVALENT for _, relation, _ in self.triples]
         return {
@@ -319,7 +328,13 @@ class KGIndex:
             "equivalent": sum(kinds),
             "documents_without_entities": [d.title for d in self._documents.values() if not d.entities],
             "failed_documents": [title for title, seen in told.items() if seen is not None and seen.error],
-            "per_document": {title: dataclasses.asdict(seen) for title, seen in told.items() if seen is not None},
+            "per_document": {
+                title: {
+                    "listed" if key == "entities" else key: value for key, value in dataclasses.asdict(seen).items()
+                }
+                for title, seen in told.items()
+                if seen is not None
+            },
         }
 
 

@@ -123,14 +123,26 @@ def _parse(text: str, where: str, pairs: Any = None) -> Any:
         raise ValueError(f"{where}: not valid JSON: {error}") from error
 
 
+def _texts(folder: Path) -> list[Path]:
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".txt", ".md") and file.is_file())
+    if not files:
+        raise ValueError(f"{folder}: no .txt or .md file in this folder")
+    return files
+
+
 def read_documents(path: str | Path) -> dict[str, str]:
-    """Documents {title: text} of a JSON object (the official dataset_corpus.json) or of JSON lines with title and text.
+    """Documents {title: text} of a JSON object (the official dataset_corpus.json), of JSON lines, or of a folder.
+
+    JSON lines hold title and text. Of a folder the .txt and .md files are read; their paths without the suffix are the
+    titles.
 
     Raises:
         ValueError: a title that occurs twice, an empty title or text, or another form; names the file and the place.
     """
     path = Path(path)
-    if path.suffix == ".jsonl":
+    if path.is_dir():
+        pairs = [(file.relative_to(path).with_suffix("").as_posix(), file.read_text("utf-8")) for file in _texts(path)]
+    elif path.suffix == ".jsonl":
         pairs = []
         for number, record in enumerate(read_records(path), 1):
             if not {"title", "text"} <= record.keys():

@@ -74,4 +74,5 @@ def retriever_from(pretrained: QueryGNN) -> GNNRetriever:
     model.entity_model.load_state_dict(pretrained.entity_model.state_dict())
     model.rel_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
     model.question_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
+    model.encoder = pretrained.encoder
     return model

@@ -37,7 +37,8 @@ class GFMRetriever:
         top_k_entities: T of the two top-k rankers.
 
     Raises:
-        ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim.
+        ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim,
+            or that is not the one which the model's folder names.
         TypeError: an encoder without `dim` and `encode`.
     """
 
@@ -54,11 +55,7 @@ class GFMRetriever:
         check_ranker(ranker, top_k_entities)
         if not hasattr(encoder, "dim") or not hasattr(encoder, "encode"):
             raise TypeError(f"an encoder has `dim` and `encode(texts)`, got {type(encoder).__name__}")
-        if encoder.dim != model.config.text_dim:
-            raise ValueError(
-                f"the encoder gives {encoder.dim} dimensions, but the model was made for "
-                f"text_dim={model.config.text_dim}"
-            )
+        model.check_encoder(encoder)
         if not index.entities:
             raise ValueError("the index has no entities: nothing can be retrieved from it")
         self.index, self.model, self.encoder, self.linker, self.ner = index, model.eval(), encoder, linker, ner
@@ -77,6 +74,7 @@ class GFMRetriever:
         self.entity_weight = inverse_frequency(self.entity_to_document)
         self.linker.index(self.index.entities)
         self._seen = (self.index.triples, self.index.document_entities)
+        self._last: tuple[object, list[str]] | None = None  # a question and its entities
 
     def question_entities(self, question: str) -> list[str]:
         """The graph's entities that the question starts from: the nearest of each name, or of the whole question.
@@ -84,10 +82,23 @@ class GFMRetriever:
         Raises:
             TypeError: a `ner` that gives something else than a list of names.
         """
+        asked = (question, self.ner, self.linker)
+        if self._last is None or self._last[0] != asked:  # an answer, its explanation and its report ask again
+            self._last = asked, self._link(question)
+        return list(self._last[1])
+
+    def names_entities(self, question: str) -> bool:
+        """Whether the question names anything; if not, it starts from the entity nearest to its words."""
+        return bool(link_names(self._names(question), self.index))
+
+    def _names(self, question: str) -> list[str]:
         found = self.ner(question)
         if isinstance(found, (str, Mapping)) or not all(isinstance(name, str) for name in found):
             raise TypeError(f"ner must give a list of the names in a question, got {found!r}; an extractor has `names`")
-        names = link_names(found, self.index)
+        return found
+
+    def _link(self, question: str) -> list[str]:
+        names = link_names(self._names(question), self.index)
         if not names:
             names = link_names([question], self.index)
             log.info("no entity named in %r; linking the whole question", question)
