@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gfm_rag import GFMConfig, GNNRetriever
+from gfm_rag.graph_data import Data
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before huggingface_hub is imported: no test may download
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Where the tests' launcher was started by `uv run`, Ray would start its workers by that launcher's command line.
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 TEXT_DIM = 10
 

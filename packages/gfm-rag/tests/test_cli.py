@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +153,11 @@ def test_models_are_converted(folder: Path, capsys: pytest.CaptureFixture[str]) 
         (["index", "docs.json", "new", "--extractor", "magic"], "rule, spacy or openai, got 'magic'"),
         (["index", "docs.json", "new", "--extractor", "openai"], "needs --base-url and --llm"),
         (["index", "docs.json", "new", "--linker", "x"], "ngram or embedding, got 'x'"),
+        (["index", "docs.json", "new", "--ray", " "], "local, auto or an address such as HOST:6379, got ' '"),
+        (["index", "docs.json", "new", "--ray", "local", "--ray-actors", "0"], "Invalid value for '--ray-actors'"),
+        (["index", "docs.json", "new", "--extractor", "spacy", "--pipeline", "xx_none", "--ray", "local"], "'xx_none'"),
+        (["index", "docs.json", "new", "--normalizer", "utf"], "'utf'"),
+        (["pretrain", "--output_dir", "out"], "the following arguments are required: --index"),
         (["index", "qa.json", "new"], "expected a JSON object of texts by title"),
         (
             ["explain", "index", "x", "paris", "--model", "model", "--encoder", "hashing-32"],
@@ -343,3 +352,62 @@ def test_a_pre_trained_network_says_how_to_go_on(folder: Path, capsys: pytest.Ca
     assert f"`gfm-rag finetune --init {folder / 'stage1'}` trains a retriever from it" in capsys.readouterr().err
     assert call("convert", folder / "stage1", folder / "retriever") == 0
     assert call("ask", folder / "index", QUESTION, "--model", folder / "retriever") == 0  # with the encoder of stage 1
+
+
+def test_without_ray_its_option_names_the_extra(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert call("index", folder / "docs.json", folder / "new", "--ray", "local") == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "gfm-rag[ray]" in line
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.slow
+def test_an_index_made_on_ray_is_the_one_made_without(folder: Path) -> None:
+    ray = pytest.importorskip("ray")
+    assert call("index", folder / "docs.json", folder / "spread", "--ray", "local", "--ray-actors", "2") == 0
+    assert not ray.is_initialized()
+    names = sorted(path.name for path in (folder / "index").iterdir())
+    assert names == sorted(path.name for path in (folder / "spread").iterdir())
+    assert all((folder / "index" / name).read_bytes() == (folder / "spread" / name).read_bytes() for name in names)
+
+
+def test_commands_say_nothing_of_other_libraries_on_stderr() -> None:
+    pytest.importorskip("accelerate")
+    command = [sys.executable, "-m", "gfm_rag", "pretrain", "--help"]  # imports torch_geometric and transformers
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert "--num_negatives" in ended.stdout
+    assert ended.stderr == ""
+
+
+def test_only_the_known_notices_are_hidden_and_only_during_an_import() -> None:
+    from gfm_rag.graph_data import without_import_notices
+
+    log = logging.getLogger("torch.utils._pytree")
+    before, level = list(warnings.filters), log.level
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with without_import_notices():
+            warnings.warn("`torch.jit.script` is deprecated. Please switch.", FutureWarning, stacklevel=1)
+            warnings.warn("something of our own", UserWarning, stacklevel=1)
+        warnings.warn("`torch.jit.script` is deprecated. Please switch.", FutureWarning, stacklevel=1)
+    assert [str(one.message)[:9] for one in seen] == ["something", "`torch.ji"]
+    assert warnings.filters == before
+    assert log.level == level
+
+
+def test_an_interrupted_run_resumes_with_its_own_extractor_only(folder: Path) -> None:
+    passage = "London\nLondon lies on the Thames."
+    lines = {
+        name: json.dumps({"passage": passage, "extracted_entities": [], "extracted_triples": [["london", name, "x"]]})
+        for name in ("rule", "spacy-en_core_web_sm")
+    }
+    for name, line in lines.items():
+        (folder / f"new.{name}.extractions.jsonl").write_text(line + "\n")
+    assert call("index", folder / "docs.json", folder / "new") == 0
+    relations = KGIndex.load(folder / "new").relations
+    assert "rule" in relations
+    assert "spacy-en_core_web_sm" not in relations
+    assert not (folder / "new.rule.extractions.jsonl").exists()

@@ -87,13 +87,32 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-def test_ray_workers_extract_the_same() -> None:
+def test_ray_workers_extract_the_same_and_give_their_errors_and_leave_nothing_running() -> None:
     ray = pytest.importorskip("ray")
     from gfm_rag.extractors.ray import RayExtractor
 
+    class Stumbling:  # defined here, so that workers, which lack this file, are sent it whole
+        def __call__(self, passage: str) -> dict[str, Any]:
+            raise ValueError(f"cannot read {passage[:5]!r}")
+
     documents = {f"Title {i}": f"Person{i} met Ada Lovelace in City{i}." for i in range(5)}
+    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="WARNING")
     try:
         spread = KGIndex.from_documents(documents, RayExtractor(RuleExtractor, num_actors=2, batch_size=2))
+        with pytest.raises(ValueError, match="cannot read 'Title'"):
+            KGIndex.from_documents(documents, RayExtractor(Stumbling, num_actors=1))
+        assert ray.is_initialized()  # the connection was ours
     finally:
         ray.shutdown()
     assert spread.triples == KGIndex.from_documents(documents, RuleExtractor()).triples
+    with pytest.raises(ConnectionError, match="no Ray at auto: "):
+        RayExtractor(RuleExtractor, address="auto")("Ada lives in London.")
+
+
+def test_numbers_and_addresses_of_ray_are_checked() -> None:
+    from gfm_rag.extractors.ray import RayExtractor
+
+    with pytest.raises(ValueError, match="at least 1, got 0 and 16"):
+        RayExtractor(RuleExtractor, num_actors=0)
+    with pytest.raises(ValueError, match="local, auto or an address such as HOST:6379, got ''"):
+        RayExtractor(RuleExtractor, address="")

@@ -138,6 +138,43 @@ def test_an_index_keeps_what_came_and_asks_only_for_the_rest(tmp_path: Path) -> 
     assert [passage_of(body).split("\n")[0] for body in server.requests].count("Ada") == 1
 
 
+def test_the_command_tries_again_what_failed_and_asks_for_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "docs.json").write_text(json.dumps({"Bad": "Unreadable.", "Ada": "Ada lived in London."}))
+    broken = True
+
+    def answer(body: dict[str, Any]) -> str:
+        return "garbage" if broken and passage_of(body).startswith("Bad") else json.dumps(GOOD)
+
+    with chat_server(answer) as server:
+        command = ["index", str(tmp_path / "docs.json"), str(tmp_path / "index"), "--extractor", "openai",
+                   "--base-url", server.base_url, "--llm", "org/tiny"]  # fmt: skip
+        for works, code, failed in ((False, 1, ["Bad"]), (False, 1, ["Bad"]), (True, 0, [])):
+            broken = not works
+            with pytest.raises(SystemExit) as ended:
+                run(app, command)
+            assert ended.value.code == code
+            assert KGIndex.load(tmp_path / "index").report()["failed_documents"] == failed
+        assert [passage_of(body).split("\n")[0] for body in server.requests].count("Ada") == 1
+    assert sorted(KGIndex.load(tmp_path / "index").documents) == ["Ada", "Bad"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["docs.json", "index"]
+
+
+def test_the_command_takes_limits_for_slow_and_small_local_models(tmp_path: Path) -> None:
+    from gfm_rag.index_commands import extractor_maker
+
+    (tmp_path / "docs.json").write_text(json.dumps({"Ada": "Ada lived in London."}))
+    with chat_server(lambda body: json.dumps(GOOD)) as server:
+        command = ["index", str(tmp_path / "docs.json"), str(tmp_path / "index"), "--extractor", "openai",
+                   "--base-url", server.base_url, "--llm", "tiny", "--max-tokens", "512"]  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            run(app, command)
+    assert ended.value.code == 0
+    assert server.requests[0]["max_tokens"] == 512
+    with chat_server(lambda body: slow(1.0, "late")) as server:
+        make: Any = extractor_maker("openai", "", server.base_url, "tiny", timeout=0.1, max_retries=0)
+        assert "APITimeoutError" in make()("x")["error"]
+
+
 def test_a_chat_returns_the_reply() -> None:
     with chat_server(lambda body: "So the answer is: 42") as server:
         chat = ChatEndpoint(server.base_url, "tiny", temperature=0.5, max_tokens=7)
@@ -173,22 +210,6 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any
     with pytest.raises(SystemExit) as ended:
         run(app, [str(argument) for argument in arguments])
     return ended.value.code, json.loads(capsys.readouterr().out)
-
-
-def test_a_run_in_which_documents_failed_ends_with_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "docs.json").write_text(json.dumps({"Ada": "Ada lived in London.", "Bad": "Unreadable."}))
-    refused = 503, {"error": {"message": "busy"}}, {"Retry-After": "0"}
-    working = False
-    with chat_server(lambda b: refused if passage_of(b)[:3] == "Bad" and not working else json.dumps(GOOD)) as server:
-        options = ["--extractor", "openai", "--base-url", server.base_url, "--llm", "tiny"]
-        code, report = command(capsys, "index", tmp_path / "docs.json", tmp_path / "index", *options)
-        assert (code, report["failed_documents"]) == (1, ["Bad"])
-        assert KGIndex.load(tmp_path / "index").documents == ["Ada", "Bad"]
-        working = True
-        code, report = command(capsys, "index", tmp_path / "docs.json", tmp_path / "index", *options)
-    assert (code, report["failed_documents"]) == (0, [])
 
 
 def test_ask_thinks_in_steps_and_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from gfm_rag import GFMConfig, GNNRetriever, HashingEncoder, KGIndex, QueryGNN
+from gfm_rag.prepared_graphs import PreparedGraphs, scratch_folder
 from gfm_rag.training_data import GraphBatches, GraphPool, QuestionGraph, TripleGraph
 
 pytest.importorskip("transformers")
@@ -19,17 +21,17 @@ pytest.importorskip("accelerate")
 CITIES = 12
 
 
-def country_index() -> KGIndex:
+def country_index(cities: int = CITIES) -> KGIndex:
     """People live in cities, cities lie in countries."""
     triples, documents = [], {}
-    for i in range(CITIES):
+    for i in range(cities):
         triples += [(f"person {i}", "lives in", f"city {i}"), (f"city {i}", "lies in", f"country {i % 4}")]
         documents[f"Person {i}"] = [f"person {i}", f"city {i}"]
         documents[f"City {i}"] = [f"city {i}", f"country {i % 4}"]
     return KGIndex.from_triples(triples, documents, {title: f"About {title}." for title in documents})
 
 
-def country_questions() -> list[dict[str, Any]]:
+def country_questions(cities: int = CITIES) -> list[dict[str, Any]]:
     return [
         {
             "id": str(i),
@@ -37,7 +39,7 @@ def country_questions() -> list[dict[str, Any]]:
             "answer": f"country {i % 4}",
             "supporting_facts": [f"Person {i}", f"City {i}"],
         }
-        for i in range(CITIES)
+        for i in range(cities)
     ]
 
 
@@ -130,6 +132,38 @@ def test_a_file_of_settings_and_a_preset_are_read(folders: Path, capsys: pytest.
     assert (args.weight_decay, args.max_grad_norm, args.seed) == (0.01, 0.0, 1024)
 
 
+def test_a_file_may_name_the_preset_and_leave_values_out(tmp_path: Path) -> None:
+    from gfm_rag.train import parse
+
+    file = tmp_path / "settings.yaml"
+    file.write_text("preset: official-config\nindex: [a, b]\noutput_dir: out\ninit:\nremove_one_hop: true\n")
+    stage, args = parse("pretrain", [str(file)])
+    assert (stage.index, stage.init, stage.remove_one_hop, stage.num_negatives) == (["a", "b"], None, True, 256)
+    assert args.per_device_train_batch_size == 8
+    file.write_text("- index\n")
+    with pytest.raises(ValueError, match=r"settings\.yaml: expected options with values, got list"):
+        parse("pretrain", [str(file)])
+    file.write_text("index: [a\n")
+    with pytest.raises(ValueError, match=r"settings\.yaml: not YAML"):
+        parse("pretrain", [str(file)])
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(ValueError, match=r"settings\.json"):
+        parse("pretrain", [str(tmp_path / "settings.json")])
+
+
+def test_validation_ranks_a_random_sample_of_what_was_held_back(folders: Path) -> None:
+    from gfm_rag.train import run
+
+    whole, sample = (
+        run("pretrain", [*pretrain_flags(folders), "--max_steps", "2", "--fast_test", count]) for count in ("0", "1")
+    )
+    assert set(whole) - {"epoch"} == {"eval_mr", "eval_mrr", "eval_hits@1", "eval_hits@3", "eval_hits@10"}
+    # one triple has two ranks, of its tail and its head; the five that are held back have ten
+    assert (2 * sample["eval_mr"]).is_integer()
+    assert round(10 * whole["eval_mr"], 3).is_integer()
+    assert whole["eval_mr"] != sample["eval_mr"]
+
+
 def test_the_same_seed_trains_the_same_model(folders: Path) -> None:
     from gfm_rag.train import run
 
@@ -172,6 +206,109 @@ def test_a_pool_loads_graphs_when_they_are_asked_for() -> None:
     assert loaded == ["b", "a"]
 
 
+def test_a_pool_keeps_the_graphs_asked_for_last() -> None:
+    loaded: list[int] = []
+    graph = TripleGraph.of(country_index().graph(HashingEncoder(4)))
+
+    def load(number: int) -> Any:
+        return lambda: loaded.append(number) or graph
+
+    pool = GraphPool([load(number) for number in range(4)], sizes=[24] * 4, in_memory=2)
+    for number in (0, 1, 0, 2, 0, 1, 3):
+        pool.get(number)
+    assert loaded == [0, 1, 2, 1, 3]
+    with pytest.raises(ValueError, match="at least 1 graph must be in memory at a time, got 0"):
+        GraphPool([graph], in_memory=0)
+
+
+@pytest.fixture
+def five_folders(tmp_path: Path) -> list[str]:
+    """Flags of five indexes of different sizes."""
+    flags: dict[str, list[str]] = {"--index": [], "--questions": []}
+    for number in range(5):
+        country_index(CITIES - number).save(tmp_path / f"index-{number}")
+        (tmp_path / f"qa-{number}.json").write_text(json.dumps(country_questions(CITIES - number)))
+        flags["--index"].append(str(tmp_path / f"index-{number}"))
+        flags["--questions"].append(str(tmp_path / f"qa-{number}.json"))
+    return ["--index", *flags["--index"], "--questions", *flags["--questions"]]
+
+
+def many_flags(stage: str, five: list[str], out: Path, *more: str) -> list[str]:
+    given = five if stage == "finetune" else five[: five.index("--questions")]
+    length = ["--num_train_epochs", "2"] if stage == "finetune" else ["--max_steps", "60", "--num_negatives", "8"]
+    return [*given, "--output_dir", str(out), *length, *SMALL, *more]
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "finetune"])
+def test_graphs_are_loaded_on_demand_few_at_a_time_and_train_the_same_model(
+    stage: str, five_folders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gfm_rag.train import run
+
+    made: list[weakref.ref[Any]] = []
+    held: list[int] = []
+    get, load, add = GraphPool.get, KGIndex.load, PreparedGraphs.add
+
+    def count() -> None:
+        held.append(len({id(found) for ref in made if (found := ref()) is not None}))
+
+    def counted_get(pool: GraphPool, number: int) -> Any:
+        made.append(weakref.ref(graph := get(pool, number)))
+        count()
+        return graph
+
+    def counted_load(folder: Any) -> KGIndex:
+        count()
+        made.append(weakref.ref(index := load(folder)))
+        return index
+
+    def counted_add(graphs: PreparedGraphs, graph: Any, keep: bool = True) -> None:
+        made.append(weakref.ref(graph))
+        add(graphs, graph, keep)
+
+    monkeypatch.setattr(GraphPool, "get", counted_get)
+    monkeypatch.setattr(KGIndex, "load", counted_load)
+    monkeypatch.setattr(PreparedGraphs, "add", counted_add)
+    few = run(stage, many_flags(stage, five_folders, tmp_path / "few", "--graphs_in_memory", "1"))
+    assert held[:5] == [0] * 5  # nothing of the indexes before is left while one is read
+    assert len(held) > 20
+    assert max(held) == 2  # a graph to train on and one to validate on
+    assert [path.name for path in (tmp_path / "few").glob("_*")] == []
+    held.clear()
+    all_of_them = run(stage, many_flags(stage, five_folders, tmp_path / "all", "--graphs_in_memory", "5"))
+    assert held[:5] == [0, 2, 4, 6, 8]
+    assert max(held) == 10
+    assert few == all_of_them
+    kind = QueryGNN if stage == "pretrain" else GNNRetriever
+    first, second = (kind.from_pretrained(tmp_path / name).state_dict() for name in ("few", "all"))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_a_run_that_ends_early_leaves_no_graphs_behind(five_folders: list[str], tmp_path: Path) -> None:
+    from gfm_rag.train import run
+
+    flags = many_flags("finetune", five_folders, tmp_path / "out", "--graphs_in_memory", "2")
+    (tmp_path / "qa-4.json").write_text(json.dumps([{"question": "?", "supporting_facts": ["nothing"]}]))
+    with pytest.raises(ValueError, match="none of"):
+        run("finetune", flags)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="graphs_in_memory must be at least 1, got 0"):
+        run("finetune", [*flags, "--graphs_in_memory", "0"])
+    dry = run(
+        "pretrain", many_flags("pretrain", five_folders, tmp_path / "out", "--dry_run", "--graphs_in_memory", "1")
+    )
+    assert dry == {}
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_a_killed_run_left_goes_when_the_next_one_begins(tmp_path: Path) -> None:
+    (tmp_path / "out" / "_graphs-1" / "train").mkdir(parents=True)
+    with scratch_folder(tmp_path / "out", 1) as folder:
+        assert folder == tmp_path / "out" / "_graphs-1"
+        assert list(folder.iterdir()) == []
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_questions_that_cannot_be_trained_on_are_skipped_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     index, encoder = country_index(), HashingEncoder(4)
     good = {**country_questions()[0], "question_entities": ["person 0"], "supporting_entities": ["city 0"]}
@@ -190,6 +327,11 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
         ("train", [], "pretrain, finetune, got 'train'"),
         ("pretrain", ["--preset", "best", *index], "paper, official-config, got 'best'"),
         ("pretrain", [*index, *SMALL, "--validation_share", "0"], "strictly between 0 and 1, got 0"),
+        ("pretrain", [*index, *SMALL, "--num_negatives", "-1"], "num_negatives must be at least 0, got -1"),
+        ("pretrain", [*index, *SMALL, "--temperature", "nan"], "temperature must be at least 0, got nan"),
+        ("pretrain", [*index, *SMALL, "--num_negative", "x"], "invalid int value: 'x'"),
+        ("pretrain", [*index, *SMALL, "--layers", "3"], "--layers"),
+        ("finetune", [*index, *SMALL, "--alpha", "1.5"], "alpha must be between 0 and 1, got 1.5"),
         ("finetune", [*index, *SMALL], "one file for each of the 1 indexes, got 0"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -201,12 +343,16 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_train_on_batches_of_their_own(folders: Path) -> None:
+def test_two_processes_train_on_batches_of_their_own_from_files_of_their_own(
+    five_folders: list[str], tmp_path: Path
+) -> None:
     from nips_common.testing.torchrun import run_torchrun
 
-    outputs = run_torchrun("gfm_rag.train", ["finetune", *finetune_flags(folders)], timeout=300)
+    flags = many_flags("finetune", five_folders, tmp_path / "out", "--graphs_in_memory", "1")
+    outputs = run_torchrun("gfm_rag.train", ["finetune", *flags], timeout=300)
     assert '"processes": 2' in outputs[0].stdout
-    GNNRetriever.from_pretrained(folders / "stage2")
+    GNNRetriever.from_pretrained(tmp_path / "out")
+    assert list((tmp_path / "out").glob("_*")) == []
 
 
 @pytest.mark.slow

@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
 from gfm_rag.config import GFMConfig
+from gfm_rag.graph_data import Data
 from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.paths import Path, best_paths, chained_importance

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+
+from gfm_rag.graph_data import Data
 
 
 class Grouping(NamedTuple):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -12,6 +16,7 @@ from gfm_rag.cli_options import BaseUrl, ChatName, EncoderName, Index, LinkerNam
 from gfm_rag.encoders.named import DEFAULT
 from gfm_rag.extraction import Extractor
 from gfm_rag.extractors import OpenAICompatibleExtractor, RuleExtractor, SpacyExtractor
+from gfm_rag.extractors.ray import RayExtractor
 from gfm_rag.index_folder import IndexSettings
 from gfm_rag.kg_files import read_kg
 from gfm_rag.kg_index import KGIndex
@@ -21,16 +26,33 @@ from gfm_rag.output_folder import check_folder_name, check_output_folder, is_use
 from nips_common.artifacts import read_json
 
 
-def _extractor(name: str, pipeline: str, base_url: str | None, model: str | None, concurrency: int) -> Extractor:
+def extractor_maker(
+    name: str, pipeline: str, base_url: str | None, model: str | None, **of_endpoint: float
+) -> Callable[[], Extractor]:
+    """Makes the extractor; it can be sent to workers."""
     if name == "rule":
-        return RuleExtractor()
+        return RuleExtractor
     if name == "spacy":
-        return SpacyExtractor(pipeline)
+        return partial(SpacyExtractor, pipeline)
     if name == "openai":
         if not base_url or not model:
             raise ValueError("--extractor openai needs --base-url and --llm (the key comes from OPENAI_API_KEY)")
-        return OpenAICompatibleExtractor(base_url, model, concurrency=concurrency)
+        options: dict[str, Any] = of_endpoint
+        return partial(OpenAICompatibleExtractor, base_url, model, **options)
     raise ValueError(f"--extractor must be rule, spacy or openai, got {name!r}")
+
+
+def _on_ray(make: Callable[[], Extractor], address: str, actors: int) -> Extractor:
+    if address == "local":
+        # below `uv run`, Ray would start its workers by that launcher's command line, and wait for them
+        os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    return RayExtractor(make, actors, address=address)
+
+
+def _cache(out: Path, extractor: str, model: str | None) -> Path:
+    """Where an interrupted run's extractions wait; another extractor has another file."""
+    name = extractor if model is None else f"{extractor}-{model}"
+    return out.with_name(f"{out.name}.{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.extractions.jsonl")
 
 
 def _opened(folder: Path, **given: Any) -> KGIndex | None:
@@ -65,7 +87,13 @@ def index_documents(
     pipeline: Annotated[str, typer.Option(help="spaCy pipeline, by name or folder.")] = "en_core_web_sm",
     base_url: BaseUrl = None,
     llm: ChatName = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint.")] = 4,
+    concurrency: Annotated[int, typer.Option(min=1, help="Passages at a time at the endpoint, of each actor.")] = 4,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a reply of the endpoint may take.")] = 120,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest reply of the endpoint.")] = 4096,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Extract on Ray: local, auto or HOST:PORT of a cluster.")
+    ] = None,
+    ray_actors: Annotated[int, typer.Option(min=1, help="Extractors at work on Ray.")] = 2,
     equivalents: Annotated[bool, typer.Option(help="Join entities of nearly the same name.")] = True,
     linker: LinkerName = "ngram",
     encoder: EncoderName = None,
@@ -86,9 +114,14 @@ def index_documents(
     chosen = {name: value for name, value in settings.items() if value is not None}
     IndexSettings(**cast("Any", chosen))  # refuses values out of range
     index = _opened(out, **settings)
-    made = _extractor(extractor, pipeline, base_url, llm, concurrency)
+    make = extractor_maker(
+        extractor, pipeline, base_url, llm, concurrency=concurrency, timeout=timeout, max_tokens=max_tokens
+    )
+    made = make()  # with Ray, too: what cannot be made here is told before anything is started
+    if ray is not None:
+        made = _on_ray(make, ray, ray_actors)
     join = make_linker(linker, encoder or DEFAULT)
-    found, cache = read_documents(documents), out.with_name(out.name + ".extractions.jsonl")
+    found, cache = read_documents(documents), _cache(out, extractor, {"spacy": pipeline, "openai": llm}.get(extractor))
     if index is None:
         index = KGIndex.from_documents(found, made, join if equivalents else None, cache=cache, **cast("Any", chosen))
     else:

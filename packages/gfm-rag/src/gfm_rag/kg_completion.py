@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+
+from gfm_rag.graph_data import Data
 
 
 def remove_easy_edges(graph: Data, batch: Tensor, remove_one_hop: bool = False) -> Data:

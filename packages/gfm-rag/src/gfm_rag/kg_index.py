@@ -11,12 +11,12 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gfm_rag import index_folder
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.entity_resolution import EQUIVALENT, equivalent_edges
 from gfm_rag.extraction import DocumentYield, Extraction, Extractor, extract_all
+from gfm_rag.graph_data import Data
 from gfm_rag.incidence import incidence
 from gfm_rag.index_folder import Document, IndexSettings
 from gfm_rag.linkers import Linker

@@ -9,10 +9,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.gnn_retriever import GNNRetriever, check_graph
+from gfm_rag.graph_data import Data
 from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker

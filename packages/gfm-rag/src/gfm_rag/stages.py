@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gfm_rag.gnn_retriever import GNNRetriever
+from gfm_rag.graph_data import without_import_notices
 from gfm_rag.query_gnn import QueryGNN
 from gfm_rag.training_data import GraphPool, QuestionGraph, TripleGraph
 from nips_common.runtime import require
@@ -31,10 +32,11 @@ def pretrain(
         args: transformers' arguments; `per_device_train_batch_size` counts triples.
         eval_graphs: to validate on; None = no validation.
         resume: go on from the newest checkpoint of `args.output_dir`.
-        options: num_negatives (128), temperature (1.0), strict (True), remove_one_hop (False).
+        options: num_negatives (128; None = all that are false), temperature (1.0), strict (True),
+            remove_one_hop (False).
 
     Returns:
-        eval_mrr, eval_hits@1, eval_hits@10 of the validation, or nothing.
+        eval_mr, eval_mrr, eval_hits@1, eval_hits@3, eval_hits@10 of the validation, or nothing.
 
     Raises:
         ImportError: transformers or accelerate is missing; names the extra.
@@ -75,7 +77,8 @@ def _train(
 ) -> dict[str, float]:
     for library in ("transformers", "accelerate"):
         require(library, "gfm-rag[train]")
-    from gfm_rag import trainers
+    with without_import_notices():
+        from gfm_rag import trainers
 
     trainer = getattr(trainers, trainer_name)(model, args, _pool(graphs), _pool(eval_graphs), **options)
     trainer.train(resume_from_checkpoint=True if resume else None)

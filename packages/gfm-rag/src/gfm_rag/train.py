@@ -6,6 +6,7 @@ file to change how a stage is trained.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -13,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders import Encoder
@@ -21,14 +22,17 @@ from gfm_rag.encoders.hashing import HashingEncoder
 from gfm_rag.encoders.sentence import SentenceEncoder
 from gfm_rag.entity_matcher import EntityMatcher
 from gfm_rag.gnn_retriever import GNNRetriever
+from gfm_rag.graph_data import without_import_notices
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import NgramLinker
 from gfm_rag.multihop import read_records
 from gfm_rag.official_trees import question_of_v2
+from gfm_rag.prepared_graphs import PreparedGraphs, scratch_folder
 from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.questions import prepare_questions
 from gfm_rag.stages import finetune, pretrain
 from gfm_rag.training_data import QuestionGraph, TripleGraph
+from nips_common.artifacts import read_json
 from nips_common.cli import user_errors
 from nips_common.runtime import require, seed_everything
 
@@ -74,6 +78,10 @@ class StageArguments:
     )
     hidden_size: int = dataclasses.field(default=512, metadata={"help": "Size of the states of a new model."})
     num_layers: int = dataclasses.field(default=6, metadata={"help": "Layers of a new model."})
+    graphs_in_memory: int = dataclasses.field(
+        default=4,
+        metadata={"help": "With more indexes than these, graphs go to files in output_dir and are read when needed."},
+    )
     dry_run: bool = dataclasses.field(
         default=False, metadata={"help": "Check everything and say what would be trained; write nothing."}
     )
@@ -86,12 +94,17 @@ class StageArguments:
 class PretrainArguments(StageArguments):
     """Stage 1, knowledge-graph completion."""
 
-    num_negatives: int = dataclasses.field(default=128, metadata={"help": "Corrupted triples for each true one."})
+    num_negatives: int = dataclasses.field(
+        default=128, metadata={"help": "Corrupted triples for each true one; 0 = all entities that make it false."}
+    )
     temperature: float = dataclasses.field(default=1.0, metadata={"help": "Of the adversarial weights of negatives."})
     remove_one_hop: bool = dataclasses.field(
         default=False, metadata={"help": "Take every edge between the pairs of a batch out of the graph."}
     )
     validation_share: float = dataclasses.field(default=0.05, metadata={"help": "Share of triples held back."})
+    fast_test: int = dataclasses.field(
+        default=500, metadata={"help": "Validate on so many of them, drawn at random, for each index; 0 = on all."}
+    )
 
 
 @dataclasses.dataclass
@@ -131,18 +144,24 @@ def parse(stage: str, argv: Sequence[str]) -> tuple[Any, Any]:
         raise ValueError(f"the stage must be one of {', '.join(_STAGES)}, got {stage!r}")
     transformers = require("transformers", "gfm-rag[train]")
     require("accelerate", "gfm-rag[train]")
-    flags, preset = _take(list(argv), "--preset", "paper")
-    if preset not in PRESETS:
-        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-    parser = transformers.HfArgumentParser(
-        (_STAGES[stage], transformers.TrainingArguments), prog=f"gfm-rag {stage}", description=__doc__
-    )
-    metric = "mrr" if stage == "pretrain" else "document_mrr"
-    parser.set_defaults(**_TRAINER, metric_for_best_model=metric, **PRESETS[preset][stage])
+    flags = list(argv)
     if len(flags) == 1 and flags[0].endswith((".yaml", ".yml", ".json")):
         flags = _flags_of_file(Path(flags[0]))
+    flags, preset = _take(flags, "--preset", "paper")
+    if preset not in PRESETS:
+        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
+    with without_import_notices():  # transformers imports its parts when they are named
+        kinds = (_STAGES[stage], transformers.TrainingArguments)
+    parser = transformers.HfArgumentParser(kinds, prog=f"gfm-rag {stage}", description=__doc__)
+    metric = "mrr" if stage == "pretrain" else "document_mrr"
+    parser.set_defaults(**_TRAINER, metric_for_best_model=metric, **PRESETS[preset][stage])
+    parser.error = _refuse  # argparse itself would print all options, hundreds of lines
     found: tuple[Any, Any] = parser.parse_args_into_dataclasses(args=flags)
     return found
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"{message} (--help lists all options)")
 
 
 def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
@@ -155,10 +174,21 @@ def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
 
 
 def _flags_of_file(path: Path) -> list[str]:
-    text = path.read_text("utf-8")
-    content = json.loads(text) if path.suffix == ".json" else require("yaml", "pyyaml").safe_load(text)
+    content: Any
+    if path.suffix == ".json":
+        content = read_json(path)
+    else:
+        yaml = require("yaml", "pyyaml")
+        try:
+            content = yaml.safe_load(path.read_text("utf-8"))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: not YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: expected options with values, got {type(content).__name__}")
     flags: list[str] = []
     for key, value in content.items():
+        if value is None:  # as if it were not there
+            continue
         values = value if isinstance(value, list) else [value]
         flags += [f"--{key}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in values)]
     return flags
@@ -171,23 +201,78 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
         ValueError: what does not fit, before any training.
     """
     stage_args, args = parse(stage, argv)
+    _check(stage_args)
     encoder = open_encoder(stage_args.encoder)
-    indexes = [KGIndex.load(folder) for folder in stage_args.index]
-    build = _pretraining if stage == "pretrain" else _finetuning
-    model, train, valid, options = build(stage_args, args, indexes, encoder)
-    plan = _plan(stage, stage_args, args, model, [len(graph) for graph in train], indexes)
-    print(json.dumps(plan, indent=2))
-    if stage_args.dry_run:
-        return {}
-    function: Any = pretrain if stage == "pretrain" else finetune
-    metrics: dict[str, float] = function(model, train, args, valid, resume=stage_args.resume, **options)
+    seed_everything(args.seed)
+    model: Any = (_initial_query_network if stage == "pretrain" else _initial_retriever)(stage_args, encoder)
+    _check_width(model, encoder)
+    with contextlib.ExitStack() as stack:
+        folder = None
+        if len(stage_args.index) > stage_args.graphs_in_memory and not stage_args.dry_run:
+            folder = stack.enter_context(scratch_folder(Path(args.output_dir), args.process_index))
+        train, valid, nodes = _prepare(stage_args, args.seed, encoder, folder)
+        print(json.dumps(_plan(stage, stage_args, args, model, train.sizes, nodes), indent=2))
+        if stage_args.dry_run:
+            return {}
+        function: Any = pretrain if stage == "pretrain" else finetune
+        options = _options(stage_args)
+        metrics: dict[str, float] = function(
+            model, train.pool(), args, valid.pool(), resume=stage_args.resume, **options
+        )
+    # the folder is swapped for one with the model, in which no other process may be at work by then
+    require("accelerate", "gfm-rag[train]").PartialState().wait_for_everyone()
     if args.process_index == 0:
         model.save_pretrained(args.output_dir)
         print(json.dumps({key: round(value, 6) for key, value in metrics.items()}))
     return metrics
 
 
-def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], indexes: list[KGIndex]) -> dict[str, Any]:
+def _check(options: Any) -> None:
+    """ValueError for what can be told before anything is read or written."""
+    smallest = {"graphs_in_memory": 1, "num_negatives": 0, "fast_test": 0, "temperature": 0, "document_loss": 0}
+    for name, least in smallest.items():
+        if not getattr(options, name, least) >= least:
+            raise ValueError(f"{name} must be at least {least}, got {getattr(options, name)!r}")
+    if isinstance(options, PretrainArguments):
+        if not 0 < options.validation_share < 1:
+            raise ValueError(f"validation_share must lie strictly between 0 and 1, got {options.validation_share!r}")
+        return
+    if not 0 <= options.alpha <= 1:
+        raise ValueError(f"alpha must be between 0 and 1, got {options.alpha!r}")
+    for name in ("questions", "validation"):
+        files, count = getattr(options, name), len(options.index)
+        if len(files) != count and (files or name == "questions"):
+            raise ValueError(f"--{name} must name one file for each of the {count} indexes, got {len(files)}")
+
+
+def _options(options: Any) -> dict[str, Any]:
+    """Those of `pretrain` or `finetune`."""
+    if isinstance(options, PretrainArguments):
+        chosen = {name: getattr(options, name) for name in ("num_negatives", "temperature", "remove_one_hop")}
+        return {**chosen, "num_negatives": options.num_negatives or None}
+    return {name: getattr(options, name) for name in ("alpha", "temperature", "document_loss")}
+
+
+def _prepare(
+    options: Any, seed: int, encoder: Encoder, folder: Path | None
+) -> tuple[PreparedGraphs, PreparedGraphs, int]:
+    """Graphs to train and to validate on, made from one index folder after the other, and nodes of the largest."""
+    train, valid = (
+        PreparedGraphs(None if folder is None else folder / name, options.graphs_in_memory)
+        for name in ("train", "valid")
+    )
+    nodes = 0
+    for number in range(len(options.index)):
+        split = _split_triples if isinstance(options, PretrainArguments) else _split_questions
+        parts = split(options, number, seed, encoder)
+        nodes = max(nodes, int(parts[0].graph.num_nodes))
+        train.add(parts[0], keep=not options.dry_run)
+        valid.add(parts[1], keep=not options.dry_run)
+        del parts  # before the next index is read
+    return train, valid, nodes
+
+
+def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], nodes: int) -> dict[str, Any]:
     """What is trained, in numbers; the memory is that of weights, gradients, AdamW and the saved states of a batch."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     batch, processes = args.per_device_train_batch_size, max(args.world_size, 1)
@@ -196,12 +281,11 @@ def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], ind
     steps = (
         args.max_steps if args.max_steps > 0 else -(-per_epoch // (processes * accumulation)) * args.num_train_epochs
     )
-    nodes = max(len(index.entities) for index in indexes)
     states = 5 * len(model.config.hidden_dims) * batch * nodes * model.config.input_dim * 4
     return {
         "stage": stage,
         "parameters": parameters,
-        "graphs": len(indexes),
+        "graphs": len(sizes),
         "rows": sum(sizes),
         "processes": processes,
         "steps": int(steps),
@@ -214,68 +298,48 @@ def _config(options: StageArguments, encoder: Encoder) -> GFMConfig:
     return GFMConfig(options.hidden_size, (options.hidden_size,) * options.num_layers, encoder.dim)
 
 
-def _checked(model: Any, encoder: Encoder) -> Any:
+def _check_width(model: Any, encoder: Encoder) -> None:
     if model.config.text_dim != encoder.dim:
         raise ValueError(
             f"the encoder gives {encoder.dim} dimensions, the model wants text_dim={model.config.text_dim}"
         )
-    return model
 
 
-def _pretraining(
-    options: PretrainArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
-) -> tuple[QueryGNN, list[TripleGraph], list[TripleGraph], dict[str, Any]]:
-    """The model, graphs to train and to validate on, and the options of `pretrain`."""
-    if not 0 < options.validation_share < 1:
-        raise ValueError(f"validation_share must lie strictly between 0 and 1, got {options.validation_share!r}")
-    seed_everything(args.seed)
-    model = QueryGNN.from_pretrained(options.init) if options.init else QueryGNN(_config(options, encoder))
-    _checked(model, encoder)
-    parts = [_split_triples(index, encoder, options.validation_share, args.seed) for index in indexes]
-    names = ("num_negatives", "temperature", "remove_one_hop")
-    chosen = {name: getattr(options, name) for name in names}
-    return model, [part[0] for part in parts], [part[1] for part in parts], chosen
-
-
-def _split_triples(index: KGIndex, encoder: Encoder, share: float, seed: int) -> tuple[TripleGraph, TripleGraph]:
-    """A graph's triples to train on, and others to validate on; both know all of them as true."""
+def _split_triples(
+    options: PretrainArguments, number: int, seed: int, encoder: Encoder
+) -> tuple[TripleGraph, TripleGraph]:
+    """An index's triples to train on, and others to validate on; both know all of them as true."""
     import torch
 
-    whole = TripleGraph.of(index.graph(encoder))
-    held = max(1, round(share * len(whole)))
+    whole = TripleGraph.of(KGIndex.load(options.index[number]).graph(encoder))
+    held = max(1, round(options.validation_share * len(whole)))
     if held >= len(whole):
-        raise ValueError(f"a graph of {len(whole)} triples is too small to hold {held} of them back for validation")
+        raise ValueError(
+            f"{options.index[number]}: a graph of {len(whole)} triples is too small to hold {held} of them back for "
+            "validation"
+        )
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
     kept = order[held:].sort().values
     graph = whole.graph.clone("num_nodes")
     edges = torch.cat([kept, kept + len(whole)])
     graph.edge_index, graph.edge_type = whole.graph.edge_index[:, edges], whole.graph.edge_type[edges]
     train = TripleGraph(graph, whole.triples[kept], whole.graph)
-    return train, TripleGraph(graph, whole.triples[order[:held]], whole.graph)
+    judged = min(held, options.fast_test or held)
+    return train, TripleGraph(graph, whole.triples[order[:judged]], whole.graph)
 
 
-def _finetuning(
-    options: FinetuneArguments, args: Any, indexes: list[KGIndex], encoder: Encoder
-) -> tuple[GNNRetriever, list[QuestionGraph], list[QuestionGraph], dict[str, Any]]:
-    """The model, graphs to train and to validate on, and the options of `finetune`."""
-    for name in ("questions", "validation"):
-        files = getattr(options, name)
-        if len(files) != len(indexes) and (files or name == "questions"):
-            raise ValueError(f"--{name} must name one file for each of the {len(indexes)} indexes, got {len(files)}")
-    seed_everything(args.seed)
-    model = _checked(_initial_retriever(options, encoder), encoder)
-    train, valid = [], []
-    for number, index in enumerate(indexes):
-        items = list(read_records(options.questions[number]))
-        if options.validation:
-            held = list(read_records(options.validation[number]))
-        else:
-            cut = max(1, len(items) // 10)
-            items, held = items[:-cut], items[-cut:]
-        train.append(_question_graph(index, items, encoder))
-        valid.append(_question_graph(index, held, encoder))
-    chosen = {name: getattr(options, name) for name in ("alpha", "temperature", "document_loss")}
-    return model, train, valid, chosen
+def _split_questions(
+    options: FinetuneArguments, number: int, seed: int, encoder: Encoder
+) -> tuple[QuestionGraph, QuestionGraph]:
+    """An index's questions to train on, and those to validate on: of a file of their own, or the last tenth."""
+    index = KGIndex.load(options.index[number])
+    items = list(read_records(options.questions[number]))
+    if options.validation:
+        held = list(read_records(options.validation[number]))
+    else:
+        cut = max(1, len(items) // 10)
+        items, held = items[:-cut], items[-cut:]
+    return _question_graph(index, items, encoder), _question_graph(index, held, encoder)
 
 
 def _question_graph(index: KGIndex, items: list[dict[str, Any]], encoder: Encoder) -> QuestionGraph:
@@ -285,6 +349,10 @@ def _question_graph(index: KGIndex, items: list[dict[str, Any]], encoder: Encode
     open_ones = [item for item in asked if not {"question_entities", "supporting_entities"} <= item.keys()]
     linked = prepare_questions(index, open_ones, EntityMatcher(index.entities), NgramLinker())
     return QuestionGraph.from_index(index, [*named, *linked], encoder)
+
+
+def _initial_query_network(options: PretrainArguments, encoder: Encoder) -> QueryGNN:
+    return QueryGNN.from_pretrained(options.init) if options.init else QueryGNN(_config(options, encoder))
 
 
 def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetriever:

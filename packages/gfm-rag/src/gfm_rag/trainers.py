@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from gfm_rag.all_negatives import all_negatives
 from gfm_rag.completion import completion_ranks
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_completion import sample_negatives
@@ -109,9 +110,9 @@ class PretrainTrainer(GraphTrainer):
         args: transformers' arguments.
         graphs: of `TripleGraph`.
         eval_graphs: of `TripleGraph`.
-        num_negatives: K corrupted triples for each true one.
+        num_negatives: K corrupted triples for each true one; None = all that are false, without sampling.
         temperature: of the adversarial weights of negatives.
-        strict: negatives are never known triples.
+        strict: sampled negatives are never known triples.
         remove_one_hop: take all edges between the pairs of a batch out of the graph.
     """
 
@@ -122,13 +123,13 @@ class PretrainTrainer(GraphTrainer):
         graphs: GraphPool,
         eval_graphs: GraphPool | None = None,
         *,
-        num_negatives: int = 128,
+        num_negatives: int | None = 128,
         temperature: float = 1.0,
         strict: bool = True,
         remove_one_hop: bool = False,
     ) -> None:
-        if num_negatives < 1:
-            raise ValueError(f"num_negatives must be at least 1, got {num_negatives}")
+        if num_negatives is not None and num_negatives < 1:
+            raise ValueError(f"num_negatives must be at least 1, or None for all, got {num_negatives}")
         super().__init__(model, args, graphs, eval_graphs)
         self.num_negatives, self.strict, self.remove_one_hop = num_negatives, strict, remove_one_hop
         self.loss = AdversarialBCELoss(temperature)
@@ -138,19 +139,28 @@ class PretrainTrainer(GraphTrainer):
         asked = inputs["batch"]
         data: TripleGraph = self.graphs.to(self.args.device).get(asked.graph)
         triples = data.triples[asked.rows.to(data.triples.device)]
-        generator = torch.Generator().manual_seed(asked.seed)
         known = data.known if data.known is not None else data.graph
-        batch = sample_negatives(known, triples, self.num_negatives, self.strict, generator)
+        if self.num_negatives is None:
+            batch, targets, counted = all_negatives(known, triples)
+        else:
+            generator = torch.Generator().manual_seed(asked.seed)
+            batch = sample_negatives(known, triples, self.num_negatives, self.strict, generator)
+            targets, counted = torch.zeros(batch.shape[:2], device=batch.device), None
+            targets[:, 0] = 1
         logits = model(data.graph, batch, remove_one_hop=self.remove_one_hop)
-        targets = torch.zeros_like(logits)
-        targets[:, 0] = 1
-        loss = self.loss(logits, targets)
+        loss = self.loss(logits, targets) if counted is None else self._ragged_loss(logits, targets, counted)
         return (loss, logits) if return_outputs else loss
 
+    def _ragged_loss(self, logits: Tensor, targets: Tensor, counted: Tensor) -> Tensor:
+        """The mean of the rows' losses, each over what counts in it: rows have different numbers of negatives."""
+        rows = zip(logits, targets, counted, strict=True)
+        return torch.stack([self.loss(row[kept][None], target[kept][None]) for row, target, kept in rows]).mean()
+
     def judge(self, model: Any, graph: TripleGraph) -> dict[str, float]:
-        """Filtered mean reciprocal rank and hits over both directions."""
+        """Filtered mean rank, mean reciprocal rank and hits over both directions."""
         ranks = torch.cat(completion_ranks(model, graph, self.args.per_device_eval_batch_size))
-        return {"mrr": mrr(ranks), "hits@1": hits_at_k(ranks, 1), "hits@10": hits_at_k(ranks, 10)}
+        hits = {f"hits@{k}": hits_at_k(ranks, k) for k in (1, 3, 10)}
+        return {"mr": float(ranks.float().mean()), "mrr": mrr(ranks), **hits}
 
 
 class FinetuneTrainer(GraphTrainer):

@@ -10,9 +10,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from torch_geometric.data import Data
 
 from gfm_rag.encoders import Encoder, encode
+from gfm_rag.graph_data import Data
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.ranking import inverse_frequency
 
@@ -129,35 +129,45 @@ TrainingGraph = QuestionGraph | TripleGraph
 
 
 class GraphPool:
-    """Graphs by number, loaded when they are asked for; only the last one asked for is kept.
+    """Graphs by number, loaded when they are asked for; those asked for last are kept.
 
     Args:
         sources: graphs, or functions that load one.
         sizes: number of rows of each, known without loading; None asks each graph once.
+        in_memory: graphs kept at a time, on the device.
     """
 
     def __init__(
-        self, sources: Sequence[TrainingGraph | Callable[[], TrainingGraph]], sizes: Sequence[int] | None = None
+        self,
+        sources: Sequence[TrainingGraph | Callable[[], TrainingGraph]],
+        sizes: Sequence[int] | None = None,
+        in_memory: int = 1,
     ) -> None:
         if not sources:
             raise ValueError("there is no graph to train on")
-        self._sources, self._device = list(sources), torch.device("cpu")
-        self._held: tuple[int, TrainingGraph] | None = None
+        if in_memory < 1:
+            raise ValueError(f"at least 1 graph must be in memory at a time, got {in_memory}")
+        self._sources, self._device, self._in_memory = list(sources), torch.device("cpu"), in_memory
+        self._held: dict[int, TrainingGraph] = {}  # the one asked for last comes last
         self.sizes = [len(self.get(number)) for number in range(len(sources))] if sizes is None else list(sizes)
 
     def to(self, device: torch.device) -> GraphPool:
         """Gives graphs on that device from now on."""
         if device != self._device:
-            self._device, self._held = device, None
+            self._device, self._held = device, {}
         return self
 
     def get(self, number: int) -> Any:
         """A graph."""
-        if self._held is None or self._held[0] != number:
+        found = self._held.pop(number, None)
+        if found is None:
+            while len(self._held) >= self._in_memory:  # before the next one is loaded
+                del self._held[next(iter(self._held))]
             source = self._sources[number]
             graph = source() if callable(source) else source
-            self._held = (number, graph if self._device.type == "cpu" else graph.to(self._device))
-        return self._held[1]
+            found = graph if self._device.type == "cpu" else graph.to(self._device)
+        self._held[number] = found
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gfm_rag.graph_data import without_import_notices
 from nips_common.artifacts import read_json
 from nips_common.assets import AssetMissing, find_asset
 from nips_common.runtime import require, resolve_device
@@ -58,7 +59,7 @@ class SentenceEncoder:
         self._first_token = _first_token(folder)
         self.normalize = _normalizes(folder) if normalize is None else normalize
         self.device = resolve_device(device)
-        with _without_bars():
+        with _without_bars(), without_import_notices():  # transformers imports its parts when they are named
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
             self._model: Any = transformers.AutoModel.from_pretrained(folder).to(self.device).eval()
         self._longest = _longest(folder, self._tokenizer.model_max_length)

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+from gfm_rag.graph_data import without_import_notices
+
 
 def train_quietly(
     train: Callable[[Any], object], *, batch_size: int, learning_rate: float, seed: int, **length: Any
@@ -21,7 +23,8 @@ def train_quietly(
         seed: of batches.
         length: `max_steps` or `num_train_epochs`.
     """
-    from transformers import TrainingArguments
+    with without_import_notices():
+        from transformers import TrainingArguments
 
     silent: dict[str, Any] = {
         "save_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True
