@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from gfm_rag.encoders import Encoder, open_encoder
+from gfm_rag.encoders.named import DEFAULT, FORMS
 from gfm_rag.linkers import EmbeddingLinker, Linker, NgramLinker
-
-ENCODER_HELP = "Folder, hub id, hashing-DIM, or minilm (sentence-transformers/all-MiniLM-L6-v2)"
 
 Index = Annotated[Path, typer.Argument(help="Index folder.")]
 NewIndex = Annotated[Path, typer.Argument(help="Index folder to write.")]
@@ -18,7 +17,7 @@ Model = Annotated[
     str | None, typer.Option(help="Model: our folder, the official one (config.json and model.pth), or a hub id.")
 ]
 EncoderName = Annotated[
-    str | None, typer.Option("--encoder", help=f"{ENCODER_HELP}; default: the model's, or hashing-768 without one.")
+    str | None, typer.Option("--encoder", help=f"{FORMS}; default: the model's, or {DEFAULT} without one.")
 ]
 LinkerName = Annotated[str, typer.Option("--linker", help="Of names to entities: ngram, or embedding (the encoder).")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]

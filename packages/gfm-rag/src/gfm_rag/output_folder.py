@@ -23,8 +23,8 @@ def check_folder_name(path: Path) -> None:
 
 
 def is_used(path: Path) -> bool:
-    """Whether a folder holds anything but hidden files."""
-    return path.is_dir() and any(not entry.name.startswith(".") for entry in path.iterdir())
+    """Whether a folder holds anything but hidden files and what a killed run left (`_graphs-0`)."""
+    return path.is_dir() and any(not entry.name.startswith((".", "_graphs-")) for entry in path.iterdir())
 
 
 def check_output_folder(path: Path, marks: tuple[str, ...], overwrite: bool, instead: str = "") -> None:

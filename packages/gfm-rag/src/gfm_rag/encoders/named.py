@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from gfm_rag.encoders.contract import Encoder
 from gfm_rag.encoders.hashing import HashingEncoder
-from gfm_rag.encoders.sentence import SentenceEncoder
+from gfm_rag.encoders.sentence import MINILM_HUB_ID, SentenceEncoder
 
 DEFAULT = "hashing-768"
+FORMS = f"Text encoder: folder, hub id, hashing-DIM, or minilm ({MINILM_HUB_ID})"
 
 
 class EncoderRecord(NamedTuple):
