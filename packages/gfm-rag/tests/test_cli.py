@@ -411,3 +411,10 @@ def test_an_interrupted_run_resumes_with_its_own_extractor_only(folder: Path) ->
     assert "rule" in relations
     assert "spacy-en_core_web_sm" not in relations
     assert not (folder / "new.rule.extractions.jsonl").exists()
+
+
+def test_help_waits_for_no_library_that_it_does_not_need() -> None:
+    names = "torch_geometric", "transformers", "matplotlib"
+    code = f"import sys, gfm_rag.cli; print([name for name in {names} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert ended.stdout == "[]\n"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gfm_rag.config import GFMConfig
-from gfm_rag.graph_data import Data
 from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.paths import Path, best_paths, chained_importance
 from gfm_rag.pretrained import PretrainedNetwork
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class GNNRetriever(PretrainedNetwork):

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -16,11 +16,14 @@ from gfm_rag import index_folder
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.entity_resolution import EQUIVALENT, equivalent_edges
 from gfm_rag.extraction import DocumentYield, Extraction, Extractor, extract_all
-from gfm_rag.graph_data import Data
+from gfm_rag.graph_data import make_graph
 from gfm_rag.incidence import incidence
 from gfm_rag.index_folder import Document, IndexSettings
 from gfm_rag.linkers import Linker
 from gfm_rag.phrases import Triple, kept_triples
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +208,7 @@ class KGIndex:
         rows = [(self.entity_ids[head], self.entity_ids[tail], number[rel]) for head, rel, tail in self.triples]
         head, tail, relation = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).unbind(1)
         names = [*self.relations, *(f"inverse_{relation_name}" for relation_name in self.relations)]
-        return Data(
+        return make_graph(
             edge_index=torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
             edge_type=torch.cat([relation, relation + len(number)]),
             rel_emb=encode(encoder, names),

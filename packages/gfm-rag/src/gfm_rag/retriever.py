@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.gnn_retriever import GNNRetriever, check_graph
-from gfm_rag.graph_data import Data
 from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
@@ -20,6 +19,9 @@ from gfm_rag.paths import Path
 from gfm_rag.questions import NamedEntities, link_names
 from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
 from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 log = logging.getLogger(__name__)
 
