@@ -324,6 +324,8 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
     from gfm_rag.train import run
 
     index = ["--index", str(folders / "index"), "--output_dir", str(folders / "out")]
+    (folders / "bad.json").write_text(json.dumps([{"query": "Who?", "supporting_facts": ["City 1"]}] * 2))
+    (folders / "text.json").write_text(json.dumps([{"question": "Who?", "supporting_facts": "City 1"}] * 2))
     for stage, flags, words in (
         ("train", [], "pretrain, finetune, got 'train'"),
         ("pretrain", ["--preset", "best", *index], "paper, official-config, got 'best'"),
@@ -346,8 +348,16 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
         ),
         ("finetune", [*index, *SMALL, "--alpha", "1.5"], "alpha must be between 0 and 1, got 1.5"),
         ("finetune", [*index, *SMALL], "one file for each of the 1 indexes, got 0"),
+        ("finetune", [*index, *SMALL, "--questions", "none.json"], "--questions none.json: no such file"),
+        ("pretrain", ["--index", "none", *index[2:], *SMALL], "--index none: no such index folder"),
+        (
+            "finetune",
+            [*index, *SMALL, "--questions", str(folders / "bad.json")],
+            "bad.json, entry 1: expected a text un",
+        ),
+        ("finetune", [*index, *SMALL, "--questions", str(folders / "text.json")], "text.json, entry 1: supporting_fac"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises((ValueError, FileNotFoundError), match=words):
             run(stage, flags)
     GNNRetriever(GFMConfig(8, (8,), 10)).save_pretrained(folders / "other")
     with pytest.raises(ValueError, match="gives 32 dimensions, but the model was made for text_dim=10"):

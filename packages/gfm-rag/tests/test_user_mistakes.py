@@ -20,7 +20,8 @@ from gfm_rag import (
     RuleExtractor,
     SentenceEncoder,
 )
-from gfm_rag.encoders import open_encoder
+from gfm_rag.encoders import EncoderRecord, open_encoder
+from gfm_rag.encoders.named import chosen_source
 from gfm_rag.path_figure import draw_paths
 
 DOCUMENTS = {
@@ -234,9 +235,23 @@ def test_minilm_comes_from_the_hub_where_the_asset_is_missing(
     assert (encoder.dim, encoder.source, encoder.path) == (8, "minilm", "sentence-transformers/all-MiniLM-L6-v2")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "none"))
     with pytest.raises(
-        FileNotFoundError, match=r"all-MiniLM-L6-v2 is no folder, and the hub .* In the source tree: asset"
+        FileNotFoundError, match=r"all-MiniLM-L6-v2 is no folder, and the hub .*; in the source tree: asset"
     ):
         open_encoder("minilm")
+
+
+def test_an_encoder_in_a_folder_is_found_again_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _save_encoder(tmp_path / "my" / "encoder")  # elsewhere "my/encoder" would be a hub id
+    monkeypatch.chdir(tmp_path)
+    record = EncoderRecord.of(SentenceEncoder("my/encoder"))
+    assert record is not None
+    assert record.source == str(tmp_path / "my" / "encoder")
+    monkeypatch.chdir("/")
+    assert chosen_source(None, "model", record) == record.source
+    (tmp_path / "my").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError, match="which does not exist here: name it with --encoder"):
+        chosen_source(None, "model", record)
+    assert chosen_source(str(tmp_path / "moved" / "encoder"), "model", record).endswith("moved/encoder")
 
 
 @pytest.mark.parametrize("name", ["q.xyz", "q", "no-folder/q.png", ""])

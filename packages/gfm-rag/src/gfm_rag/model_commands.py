@@ -31,7 +31,8 @@ from gfm_rag.evaluation import answer_rows, coverage, retrieval_recall
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.ircot import ANSWER_PROMPT, ircot
 from gfm_rag.kg_index import KGIndex
-from gfm_rag.multihop import read_records
+from gfm_rag.multihop import read_questions, read_records
+from gfm_rag.official_trees import question_of_v2
 from gfm_rag.output_folder import check_output_folder
 from gfm_rag.path_figure import check_figure, draw_paths, path_text
 from gfm_rag.query_gnn import QueryGNN, retriever_from
@@ -111,8 +112,9 @@ def ask(
 ) -> None:
     """Print the best documents for a question as JSON; with --explain the paths that led there, with --llm an answer.
 
-    `linked` is "names" if the question names entities of the index, else "whole question": then the start is only the
-    entity nearest to its words.
+    `best_entity` is the best one that is not the question's own, `explained_entity` the best of those that a path
+    leads to. `linked` is "names" if the question names entities of the index, else "whole question": then the start
+    is only the entity nearest to its words.
     """
     check_question(question, top_k)
     explain = explain or plot is not None
@@ -222,7 +224,7 @@ def evaluate(
     device: Device = "cpu",
 ) -> None:
     """Print recall@1, 2, 5 and 10 of the supporting documents as JSON, and how many of them the index does not have."""
-    items = list(read_records(questions))
+    items = [question_of_v2(item) for item in read_questions(questions)]
     answers: dict[str, float] = {}
     if predictions is not None:
         answers = evaluate_answers(answer_rows(items, read_records(predictions)), cast("Style", style))

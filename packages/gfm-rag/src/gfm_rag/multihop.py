@@ -110,6 +110,25 @@ def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
         yield _object(entry, f"{path}, entry {number}")
 
 
+def read_questions(path: str | Path) -> list[dict[str, Any]]:
+    """The questions of a JSON list or of JSON lines.
+
+    Raises:
+        ValueError: an entry without a text under question, or titles that are no list of texts; names file and entry.
+    """
+    found = []
+    for number, item in enumerate(read_records(path), 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(item.get("question"), str) or not item["question"].strip():
+            raise ValueError(f"{where}: expected a text under question, got the keys {', '.join(item) or 'none'}")
+        for key in ("supporting_facts", "supporting_documents"):
+            titles = item.get(key, [])
+            if not isinstance(titles, list) or not all(isinstance(title, str) for title in titles):
+                raise ValueError(f"{where}: {key} must be a list of titles, got {titles!r:.80}")
+        found.append(item)
+    return found
+
+
 def _object(entry: Any, where: str) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise ValueError(f"{where}: expected a JSON object, got {type(entry).__name__}")

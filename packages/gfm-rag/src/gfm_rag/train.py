@@ -22,7 +22,7 @@ from gfm_rag.entity_matcher import EntityMatcher
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import NgramLinker
-from gfm_rag.multihop import read_records
+from gfm_rag.multihop import read_questions
 from gfm_rag.official_trees import question_of_v2
 from gfm_rag.prepared_graphs import PreparedGraphs, scratch_folder
 from gfm_rag.query_gnn import QueryGNN, retriever_from
@@ -31,7 +31,7 @@ from gfm_rag.stages import finetune, pretrain
 from gfm_rag.train_arguments import FinetuneArguments, PretrainArguments, StageArguments, parse
 from gfm_rag.training_data import QuestionGraph, TripleGraph
 from gfm_rag.training_folder import check_training_folder, interruption_told, remove_checkpoints
-from nips_common.artifacts import read_json
+from nips_common.artifacts import read_json, recover
 from nips_common.cli import user_errors
 from nips_common.runtime import require, seed_everything
 
@@ -74,7 +74,11 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
 
 
 def _check(options: Any) -> None:
-    """ValueError for what can be told before anything is read or written."""
+    """ValueError or FileNotFoundError for what can be told before anything is read or written."""
+    for folder in options.index:
+        recover(folder)
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"--index {folder}: no such index folder")
     smallest = {"graphs_in_memory": 1, "num_negatives": 0, "fast_test": 0, "temperature": 0, "document_loss": 0}
     for name, least in smallest.items():
         if not getattr(options, name, least) >= least:
@@ -89,6 +93,9 @@ def _check(options: Any) -> None:
         files, count = getattr(options, name), len(options.index)
         if len(files) != count and (files or name == "questions"):
             raise ValueError(f"--{name} must name one file for each of the {count} indexes, got {len(files)}")
+        for file in files:
+            if not Path(file).is_file():
+                raise FileNotFoundError(f"--{name} {file}: no such file")
 
 
 def _options(options: Any) -> dict[str, Any]:
@@ -183,9 +190,9 @@ def _split_questions(
 ) -> tuple[QuestionGraph, QuestionGraph]:
     """An index's questions to train on, and those to validate on: of a file of their own, or the last tenth."""
     index = KGIndex.load(options.index[number])
-    items = list(read_records(options.questions[number]))
+    items = read_questions(options.questions[number])
     if options.validation:
-        held = list(read_records(options.validation[number]))
+        held = read_questions(options.validation[number])
     else:
         cut = max(1, len(items) // 10)
         items, held = items[:-cut], items[-cut:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from gfm_rag.encoders.contract import Encoder
@@ -61,6 +62,7 @@ def chosen_source(given: str | None, model: str | None, record: EncoderRecord | 
 
     Raises:
         ValueError: none is given, and the model does not say its own.
+        FileNotFoundError: the model says a folder that does not exist here.
     """
     if given is not None:
         return given
@@ -68,4 +70,9 @@ def chosen_source(given: str | None, model: str | None, record: EncoderRecord | 
         return DEFAULT
     if record is None:
         raise ValueError(f"--encoder is needed: the model {model} does not say with which encoder it was trained")
+    if Path(record.source).is_absolute() and not Path(record.source).is_dir():
+        raise FileNotFoundError(
+            f"the model {model} was trained with the encoder in {record.source}, which does not exist here: "
+            "name it with --encoder"
+        )
     return record.source

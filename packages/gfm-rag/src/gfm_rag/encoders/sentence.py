@@ -48,8 +48,9 @@ class SentenceEncoder:
     ) -> None:
         transformers = require("transformers", "gfm-rag[encoders]")
         self.path, self.prompt, self.batch_size = os.fspath(path), prompt, batch_size
-        self.source = self.path  # what opens it again
         folder = Path(self.path)
+        # what opens it again, from any working directory
+        self.source = str(folder.resolve()) if folder.is_dir() else self.path
         if folder.is_dir() and not (folder / "config.json").is_file():
             raise ValueError(f"{folder}: no config.json; expected a sentence-transformers or transformers model folder")
         if not folder.is_dir() and (self.path.startswith((".", "/")) or self.path.count("/") != 1):
@@ -81,7 +82,7 @@ class SentenceEncoder:
             try:
                 encoder = cls(MINILM_HUB_ID, **options)
             except FileNotFoundError as error:
-                raise AssetMissing(f"{error}. In the source tree: {missing}") from error
+                raise AssetMissing(f"{str(error).rstrip('.')}; in the source tree: {missing}") from error
         else:
             encoder = cls(path, **options)
         encoder.source = "minilm"
