@@ -195,7 +195,7 @@ def explain_entity(
     paths = _paths(found, question, target, count)
     if not paths:
         starts, hops = ", ".join(map(repr, found.question_entities(question))), len(found.model.config.hidden_dims)
-        raise ValueError(f"no path of at most {hops} hops leads from {starts} to {target!r}, other than through itself")
+        raise ValueError(f"no path of at most {hops} hops leads from {starts} to {target!r}")
     for row in _in_words(paths):
         typer.echo(f"{row['weight']:.4g}  {row['path']}")
     if plot is not None:
