@@ -162,7 +162,7 @@ def test_the_report_tells_what_every_document_gave() -> None:
     table = {**TEXTS, "London": [["London", "is"], ["!!", "is", "x"], ["London", "has", 7], [["x"], "y", "z"]]}
     index = KGIndex.from_documents(DOCUMENTS, Extractor(table))
     report = index.report()
-    assert report["per_document"]["London"] == {"entities": 1, "triples": 1, "dropped": 3, "error": ""}
+    assert report["per_document"]["London"] == {"listed": 1, "triples": 1, "dropped": 3, "error": ""}
     assert report["documents_without_entities"] == ["Empty"]
     assert (report["documents"], report["triples"]) == (4, 5)
     assert ("london", "has", "7") in index.triples
@@ -205,8 +205,11 @@ def test_phrases_keep_every_script_unless_they_are_ascii(text: Any, unicode: str
 
 def test_damaged_folders_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "index"
-    with pytest.raises(ValueError, match=r"is no index, or a half-written one: index\.json, graph\.csv"):
+    with pytest.raises(FileNotFoundError, match="index: no such index folder"):
         KGIndex.load(folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match=r"is no index, or a half-written one: index\.json, graph\.csv"):
+        KGIndex.load(tmp_path / "empty")
     index = build()
     index.save(folder)
     lines = (folder / "documents.jsonl").read_text().splitlines()

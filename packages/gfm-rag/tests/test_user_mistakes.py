@@ -20,6 +20,9 @@ from gfm_rag import (
     RuleExtractor,
     SentenceEncoder,
 )
+from gfm_rag.encoders import EncoderRecord, open_encoder
+from gfm_rag.encoders.named import chosen_source
+from gfm_rag.path_figure import draw_paths
 
 DOCUMENTS = {
     "Ada": "Ada Lovelace worked with Charles Babbage.",
@@ -171,3 +174,88 @@ def test_an_encoder_that_the_hub_does_not_give_is_named(tmp_path: Path, monkeypa
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(FileNotFoundError, match="someone/absent is no folder, and the hub did not give it"):
         SentenceEncoder("someone/absent")
+
+
+def test_half_a_document_is_asked_for() -> None:
+    for question in (lambda: make().retrieve(QUESTION, top_k=2.5), lambda: make().ircot(QUESTION, print, top_k=2.5)):  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"top_k must be a whole number of documents, got 2\.5"):
+            question()
+
+
+def test_a_batch_of_graphs_is_refused() -> None:
+    from torch_geometric.data import Batch
+
+    retriever = make()
+    batch = Batch.from_data_list([retriever.graph, retriever.graph])
+    with pytest.raises(ValueError, match="one graph at a time, got a batch of 2"):
+        retriever.model(batch, torch.zeros(1, 16), torch.zeros(1, int(batch.num_nodes)))
+
+
+def test_another_encoder_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    class Other(HashingEncoder):
+        def __init__(self) -> None:
+            super().__init__(16)
+            self.name, self.source = "other-16", "my/other"
+
+    retriever = make()
+    retriever.model.record_encoder(Other())
+    retriever.model.save_pretrained(tmp_path)
+    model = GNNRetriever.from_pretrained(tmp_path)
+    assert model.encoder == retriever.model.encoder == ("other-16", "my/other")
+    GFMRetriever(retriever.index, model, Other(), NgramLinker(), retriever.ner)
+    with pytest.raises(
+        ValueError, match=r"trained with the encoder my/other \(other-16\), got hashing-16 \(hashing-16\)"
+    ):
+        GFMRetriever(retriever.index, model, HashingEncoder(16), NgramLinker(), retriever.ner)
+    with pytest.raises(ValueError, match="gives 8 dimensions, but the model was made for text_dim=16"):
+        model.record_encoder(HashingEncoder(8))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "encoder": "other-16"}))
+    with pytest.raises(ValueError, match=r"config\.json: encoder must hold the texts name and source, got 'other-16'"):
+        GNNRetriever.from_pretrained(tmp_path)
+
+
+def test_minilm_comes_from_the_hub_where_the_asset_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    repository = tmp_path / "models--sentence-transformers--all-MiniLM-L6-v2"
+    _save_encoder(repository / "snapshots" / ("0" * 40))
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("NIPS_ASSETS", str(tmp_path / "none"))
+    capfd.readouterr()
+    encoder = open_encoder("minilm")
+    assert "Loading weights" not in capfd.readouterr().err
+    assert isinstance(encoder, SentenceEncoder)
+    assert (encoder.dim, encoder.source, encoder.path) == (8, "minilm", "sentence-transformers/all-MiniLM-L6-v2")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "none"))
+    with pytest.raises(
+        FileNotFoundError, match=r"all-MiniLM-L6-v2 is no folder, and the hub .*; in the source tree: asset"
+    ):
+        open_encoder("minilm")
+
+
+def test_an_encoder_in_a_folder_is_found_again_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _save_encoder(tmp_path / "my" / "encoder")  # elsewhere "my/encoder" would be a hub id
+    monkeypatch.chdir(tmp_path)
+    record = EncoderRecord.of(SentenceEncoder("my/encoder"))
+    assert record is not None
+    assert record.source == str(tmp_path / "my" / "encoder")
+    monkeypatch.chdir("/")
+    assert chosen_source(None, "model", record) == record.source
+    (tmp_path / "my").rename(tmp_path / "moved")
+    with pytest.raises(FileNotFoundError, match="which does not exist here: name it with --encoder"):
+        chosen_source(None, "model", record)
+    assert chosen_source(str(tmp_path / "moved" / "encoder"), "model", record).endswith("moved/encoder")
+
+
+@pytest.mark.parametrize("name", ["q.xyz", "q", "no-folder/q.png", ""])
+def test_a_figure_that_cannot_be_written_is_told_first(name: str, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match=r"a figure must be a|does not exist"):
+        draw_paths(tmp_path / name, [(1.0, [("a", "r", "b", False)])], "title")
+    with pytest.raises(ValueError, match="there is no path to draw"):
+        draw_paths(tmp_path / "q.png", [], "title")
+    assert not any(tmp_path.iterdir())

@@ -6,13 +6,15 @@ computed anyway [ours].
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gfm_rag.graph_data import Data
 from gfm_rag.kg_completion import strict_candidates
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class AllNegatives(NamedTuple):

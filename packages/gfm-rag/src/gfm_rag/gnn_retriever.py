@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from gfm_rag.config import GFMConfig
-from gfm_rag.graph_data import Data
 from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.inference import score_all, states_by_question
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.paths import Path, best_paths, chained_importance
 from gfm_rag.pretrained import PretrainedNetwork
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class GNNRetriever(PretrainedNetwork):
@@ -182,7 +184,9 @@ class GNNRetriever(PretrainedNetwork):
 
 
 def check_graph(graph: Data, config: GFMConfig) -> None:
-    """ValueError unless the relation embeddings fit the model and the graph's number of relations."""
+    """ValueError unless it is one graph whose relation embeddings fit the model and the number of relations."""
+    if isinstance(graph.num_relations, Tensor) and graph.num_relations.numel() != 1:
+        raise ValueError(f"one graph at a time, got a batch of {graph.num_relations.numel()}")
     found, wanted = tuple(graph.rel_emb.shape), (int(graph.num_relations), config.text_dim)
     if found != wanted:
         raise ValueError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gfm_rag.graph_data import Data
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class Grouping(NamedTuple):

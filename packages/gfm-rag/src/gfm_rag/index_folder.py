@@ -117,10 +117,13 @@ def read(
     """Settings, documents, given, equivalent and all triples, name of the encoder.
 
     Raises:
+        FileNotFoundError: no such folder.
         ValueError: not an index, or a damaged or half-written one; names the file.
     """
     path = Path(folder)
     recover(path)
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: {'a file, not an index folder' if path.exists() else 'no such index folder'}")
     missing = [name for name in ("index.json", *_FILES) if not (path / name).is_file()]
     if missing:
         raise ValueError(f"{path} is no index, or a half-written one: {', '.join(missing)} missing")

@@ -6,10 +6,13 @@ corrupted ones behind it, of which either all tails or all heads differ.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from gfm_rag.graph_data import Data
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 def remove_easy_edges(graph: Data, batch: Tensor, remove_one_hop: bool = False) -> Data:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -17,11 +17,14 @@ from gfm_rag import index_folder
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.entity_resolution import EQUIVALENT, equivalent_edges
 from gfm_rag.extraction import DocumentYield, Extraction, Extractor, extract_all
-from gfm_rag.graph_data import Data
+from gfm_rag.graph_data import make_graph
 from gfm_rag.incidence import incidence
 from gfm_rag.index_folder import Document, IndexSettings
 from gfm_rag.linkers import Linker
 from gfm_rag.phrases import Triple, kept_triples
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class KGIndex:
         Args:
             triples: (head, relation, tail).
             document2entities: entities by title. Those that no triple names become entities without edges.
-            texts: document text by title, for what retrieval returns.
+            texts: document text by title, for what retrieval returns. Those of other titles become documents without
+                entities.
 
         Raises:
             ValueError: a triple without exactly three strings, entities, a title or a text that are none, or texts of
@@ -130,6 +134,10 @@ class KGIndex:
                     f"got {str(entities)[:80]!r}"
                 )
             documents.append(Document(title, text, tuple(dict.fromkeys(entities))))
+        without = [title for title in texts or () if title not in document2entities]
+        if without:
+            log.info("%d of %d documents have no entities; first: %r", len(without), len(texts or ()), without[0])
+        documents += [Document(title, (texts or {})[title], ()) for title in without]
         return cls(IndexSettings(), documents, given)
 
     # The graph, in id order
@@ -209,7 +217,7 @@ class KGIndex:
         rows = [(self.entity_ids[head], self.entity_ids[tail], number[rel]) for head, rel, tail in self.triples]
         head, tail, relation = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).unbind(1)
         names = [*self.relations, *(f"inverse_{relation_name}" for relation_name in self.relations)]
-        return Data(
+        return make_graph(
             edge_index=torch.stack([torch.cat([head, tail]), torch.cat([tail, head])]),
             edge_type=torch.cat([relation, relation + len(number)]),
             rel_emb=encode(encoder, names),
@@ -325,7 +333,11 @@ class KGIndex:
         return index
 
     def report(self) -> dict[str, Any]:
-        """What the index holds, and what extraction gave for each document."""
+        """What the index holds, and what extraction gave for each document.
+
+        In `per_document`, `listed` counts the entities that the extractor listed; those of the graph come from
+        `triples` alone, so that a document without a kept triple has none (`documents_without_entities`).
+        """
         told = {document.title: document.extraction for document in self._documents.values()}
         kinds = [relation == EQUIVALENT for _, relation, _ in self.triples]
         return {
@@ -336,7 +348,13 @@ class KGIndex:
             "equivalent": sum(kinds),
             "documents_without_entities": [d.title for d in self._documents.values() if not d.entities],
             "failed_documents": [title for title, seen in told.items() if seen is not None and seen.error],
-            "per_document": {title: dataclasses.asdict(seen) for title, seen in told.items() if seen is not None},
+            "per_document": {
+                title: {
+                    "listed" if key == "entities" else key: value for key, value in dataclasses.asdict(seen).items()
+                }
+                for title, seen in told.items()
+                if seen is not None
+            },
         }
 
 

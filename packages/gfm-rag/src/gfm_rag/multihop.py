@@ -120,21 +120,52 @@ def read_records(path: str | Path) -> Iterator[dict[str, Any]]:
         yield _object(entry, f"{path}, entry {number}")
 
 
+def read_questions(path: str | Path) -> list[dict[str, Any]]:
+    """The questions of a JSON list or of JSON lines.
+
+    Raises:
+        ValueError: an entry without a text under question, or titles that are no list of texts; names file and entry.
+    """
+    found = []
+    for number, item in enumerate(read_records(path), 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(item.get("question"), str) or not item["question"].strip():
+            raise ValueError(f"{where}: expected a text under question, got the keys {', '.join(item) or 'none'}")
+        for key in ("supporting_facts", "supporting_documents"):
+            titles = item.get(key, [])
+            if not isinstance(titles, list) or not all(isinstance(title, str) for title in titles):
+                raise ValueError(f"{where}: {key} must be a list of titles, got {titles!r:.80}")
+        found.append(item)
+    return found
+
+
 def _object(entry: Any, where: str) -> dict[str, Any]:
     if not isinstance(entry, dict):
         raise ValueError(f"{where}: expected a JSON object, got {type(entry).__name__}")
     return entry
 
 
+def _texts(folder: Path) -> list[Path]:
+    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in (".txt", ".md") and file.is_file())
+    if not files:
+        raise ValueError(f"{folder}: no .txt or .md file in this folder")
+    return files
+
+
 def read_documents(path: str | Path) -> dict[str, str]:
-    """Documents {title: text} of a JSON object (the official dataset_corpus.json) or of JSON lines with title and text.
+    """Documents {title: text} of a JSON object (the official dataset_corpus.json), of JSON lines, or of a folder.
+
+    JSON lines hold title and text. Of a folder the .txt and .md files are read; their paths without the suffix are the
+    titles.
 
     Raises:
         ValueError: a title that occurs twice, an empty title or text, no document, or another form; names the file and
             the place.
     """
     path = Path(path)
-    if path.suffix == ".jsonl":
+    if path.is_dir():
+        pairs = [(file.relative_to(path).with_suffix("").as_posix(), file.read_text("utf-8")) for file in _texts(path)]
+    elif path.suffix == ".jsonl":
         pairs = []
         for number, record in enumerate(read_records(path), 1):
             if not {"title", "text"} <= record.keys():

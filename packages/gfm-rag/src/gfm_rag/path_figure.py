@@ -8,6 +8,7 @@ from pathlib import Path
 from nips_common.artifacts import atomic_file
 from nips_common.runtime import require
 
+_FORMATS = (".png", ".pdf", ".svg")
 Hop = tuple[str, str, str, bool]  # head, relation, tail, and whether the walk goes from tail to head
 
 
@@ -20,6 +21,24 @@ def path_text(hops: Sequence[Hop]) -> str:
     return "".join(parts)
 
 
+def check_figure(file: str | Path) -> None:
+    """What `draw_paths` could not write, before any work.
+
+    Raises:
+        ValueError: a name that does not end in .png, .pdf or .svg, or a folder.
+        FileNotFoundError: a folder that does not exist.
+        ImportError: matplotlib is missing; names the extra.
+    """
+    path = Path(file)
+    if path.suffix.lower() not in _FORMATS:
+        raise ValueError(f"{path}: a figure must be a {', '.join(_FORMATS)} file")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
+    require("matplotlib", "gfm-rag[plots]")
+
+
 def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], title: str) -> None:
     """Draws a row for each path, its entities from left to right, with the relations on the arrows.
 
@@ -29,9 +48,12 @@ def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], t
         title: above the figure.
 
     Raises:
+        ValueError: there is no path, or another kind of file.
         ImportError: matplotlib is missing; names the extra.
     """
-    require("matplotlib", "gfm-rag[plots]")
+    check_figure(file)
+    if not paths:
+        raise ValueError(f"{file}: there is no path to draw")
     from matplotlib.figure import Figure
 
     longest = max((len(hops) for _, hops in paths), default=1)
@@ -61,7 +83,7 @@ def draw_paths(file: str | Path, paths: Sequence[tuple[float, Sequence[Hop]]], t
     axes.set_axis_off()
     axes.set_title(title, fontsize=9, parse_math=False)
     with atomic_file(file) as temporary:
-        figure.savefig(temporary, dpi=150, format=Path(file).suffix.lstrip(".") or "png")
+        figure.savefig(temporary, dpi=150, format=Path(file).suffix.lower().lstrip("."))
 
 
 def _short(text: str, longest: int = 24) -> str:

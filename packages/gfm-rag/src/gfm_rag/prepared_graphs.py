@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from gfm_rag.graph_data import Data
+from gfm_rag.graph_data import make_graph
 from gfm_rag.training_data import GraphPool, QuestionGraph, TrainingGraph, TripleGraph
 from nips_common.artifacts import load_folder, save_folder
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 _KIND = "gfm-rag training graph"
 
@@ -97,7 +101,7 @@ def read_graph(folder: Path) -> TrainingGraph:
 
     def data(prefix: str = "") -> Data:
         edges = {name: tensors[prefix + name] for name in ("edge_index", "edge_type")}
-        return Data(**edges, rel_emb=tensors["rel_emb"], num_nodes=nodes, num_relations=sizes["num_relations"])
+        return make_graph(**edges, rel_emb=tensors["rel_emb"], num_nodes=nodes, num_relations=sizes["num_relations"])
 
     if "triples" in tensors:
         return TripleGraph(data(), tensors["triples"], data("known_") if "known_edge_index" in tensors else None)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gfm_rag.config import GFMConfig
+from gfm_rag.encoders import Encoder, EncoderRecord
 from nips_common.artifacts import (
     atomic_folder,
     check_keys,
@@ -40,10 +41,37 @@ _OF_THE_RETRIEVER = {"ranker", "init_nodes_weight", "init_nodes_type", "init_ent
 
 
 class PretrainedNetwork(nn.Module):
-    """A network with a `config` that is saved as a folder and read strictly. Subclasses set `kind`."""
+    """A network with a `config` that is saved as a folder and read strictly. Subclasses set `kind`.
+
+    `encoder` says with which text encoder it was trained, None if that is not known (official folders do not say).
+    """
 
     kind: ClassVar[str]
     config: GFMConfig
+    encoder: EncoderRecord | None = None
+
+    def record_encoder(self, encoder: Encoder) -> None:
+        """Keeps the name of the encoder that the network is trained with; `save_pretrained` writes it.
+
+        Raises:
+            ValueError: see `check_encoder`.
+        """
+        self.check_encoder(encoder)
+        self.encoder = EncoderRecord.of(encoder)
+
+    def check_encoder(self, encoder: Encoder) -> None:
+        """ValueError for an encoder of another size than the network's, or another one than the recorded."""
+        if encoder.dim != self.config.text_dim:
+            raise ValueError(
+                f"the encoder gives {encoder.dim} dimensions, but the model was made for "
+                f"text_dim={self.config.text_dim}"
+            )
+        found = EncoderRecord.of(encoder)
+        if self.encoder is not None and found is not None and found.name != self.encoder.name:
+            raise ValueError(
+                f"the model was trained with the encoder {self.encoder.source} ({self.encoder.name}), "
+                f"got {found.source} ({found.name})"
+            )
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, official: bool = False) -> None:
         """Writes config.json and model.safetensors, atomically.
@@ -55,7 +83,8 @@ class PretrainedNetwork(nn.Module):
         if official:
             save_official(Path(folder), self)
         else:
-            save_folder(Path(folder), self.kind, dataclasses.asdict(self.config), self.state_dict())
+            record = {} if self.encoder is None else {"encoder": self.encoder._asdict()}
+            save_folder(Path(folder), self.kind, dataclasses.asdict(self.config) | record, self.state_dict())
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], device: str | torch.device = "cpu") -> Self:
@@ -74,10 +103,13 @@ class PretrainedNetwork(nn.Module):
         place, folder = resolve_device(device), local_folder(folder)
         # by the configuration: a folder in which both forms were saved holds both files of weights
         if not _is_official(folder / "config.json"):
+            _check_stage(folder, cls.kind)
             config, tensors = load_folder(folder, cls.kind)
+            record = EncoderRecord.read(config.pop("encoder", None), str(folder / "config.json"))
             names = [field.name for field in dataclasses.fields(GFMConfig)]
             check_keys(config, names, names, str(folder / "config.json"))
             model, where = cls(_config(config, folder / "config.json")), "model.safetensors"
+            model.encoder = record
         else:
             model = cls(read_official_config(folder / "config.json", cls.kind))
             tensors, where = read_official_weights(folder / "model.pth"), "model.pth"
@@ -90,6 +122,18 @@ def _is_official(config: Path) -> bool:
     if not config.is_file():
         raise ValueError(f"{config}: no such file (expected config.json with model.safetensors or model.pth)")
     return "kind" not in read_json(config)
+
+
+def _check_stage(folder: Path, wanted: str) -> None:
+    """ValueError for the model of the other stage, with the way on."""
+    found = read_json(folder / "config.json")["kind"]
+    if found == "gfm-rag query network" != wanted:
+        raise ValueError(
+            f"{folder} is a pre-trained network, which does not retrieve yet: `gfm-rag finetune --init {folder}` "
+            f"trains a retriever from it, `gfm-rag convert {folder} OUT` makes one without training"
+        )
+    if found == "gfm-rag retriever" != wanted:
+        raise ValueError(f"{folder} is a retriever; stage 1 begins with a network of `gfm-rag pretrain`, or with none")
 
 
 def local_folder(name: str | os.PathLike[str]) -> Path:

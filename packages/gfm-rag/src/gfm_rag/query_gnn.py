@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 
 from gfm_rag.config import GFMConfig
 from gfm_rag.gnn_retriever import GNNRetriever, check_graph
-from gfm_rag.graph_data import Data
 from gfm_rag.grouped_edges import grouped_edges
 from gfm_rag.inference import states_by_question
 from gfm_rag.kg_completion import remove_easy_edges, to_tail_mode
 from gfm_rag.network import EntityNetwork, Propagation, Start
 from gfm_rag.pretrained import PretrainedNetwork
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 class QueryGNN(PretrainedNetwork):
@@ -82,4 +86,5 @@ def retriever_from(pretrained: QueryGNN) -> GNNRetriever:
     model.entity_model.load_state_dict(pretrained.entity_model.state_dict())
     model.rel_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
     model.question_mlp.load_state_dict(pretrained.rel_mlp.state_dict())
+    model.encoder = pretrained.encoder
     return model

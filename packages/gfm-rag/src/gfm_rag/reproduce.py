@@ -11,7 +11,7 @@ from statistics import fmean
 
 import torch
 
-from gfm_rag.encoders.sentence import SentenceEncoder
+from gfm_rag.encoders.sentence import MINILM, SentenceEncoder
 from gfm_rag.experiment import glosses, transfer
 from gfm_rag.experiment.figure import draw
 from gfm_rag.ranking import Ranker
@@ -70,6 +70,7 @@ def run_transfer(plan: Plan, asset: Path) -> tuple[Rows, Rows, dict[str, float]]
 
 def run_glosses(plan: Plan, asset: Path) -> tuple[dict[str, dict[int, list[float]]], int]:
     """Recall@2 and @5 in % on the test branch by retriever and seed, and the number of questions."""
+    find_asset(MINILM)  # the pinned weights, not what the hub has by now
     encoder = SentenceEncoder.minilm()
     *training, test = (
         glosses.make_branch(asset, roots, size, plan.per_template, encoder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -53,8 +54,12 @@ def best_documents(
 
 
 def check_question(question: str, top_k: int) -> None:
-    """ValueError for an empty question or a `top_k` below 1."""
+    """ValueError for an empty question or a `top_k` below 1, TypeError for one that is no whole number."""
     if not isinstance(question, str) or not question.strip():
         raise ValueError(f"question must be a non-empty string, got {question!r}")
+    try:
+        operator.index(top_k)
+    except TypeError:
+        raise TypeError(f"top_k must be a whole number of documents, got {top_k!r}") from None
     if top_k < 1:
         raise ValueError(f"top_k must be at least 1 document, got {top_k}")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import logging
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from gfm_rag.encoders import Encoder, encode
 from gfm_rag.gnn_retriever import GNNRetriever, check_graph
-from gfm_rag.graph_data import Data
 from gfm_rag.ircot import ChatModel, ChatPrompt, IRCoTResult, ircot
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import Linker
@@ -19,6 +18,9 @@ from gfm_rag.paths import Path
 from gfm_rag.questions import NamedEntities, link_names, start_entities
 from gfm_rag.ranking import Ranker, check_ranker, inverse_frequency, rank_documents
 from gfm_rag.retrieved import RetrievedDocument, best_documents, check_question
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,8 @@ class GFMRetriever:
         top_k_entities: T of the two top-k rankers.
 
     Raises:
-        ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim.
+        ValueError: an index without entities, an unknown ranker, or an encoder whose size is not the model's text_dim,
+            or that is not the one which the model's folder names.
         TypeError: an encoder without `dim` and `encode`.
     """
 
@@ -53,11 +56,7 @@ class GFMRetriever:
         check_ranker(ranker, top_k_entities)
         if not hasattr(encoder, "dim") or not hasattr(encoder, "encode"):
             raise TypeError(f"an encoder has `dim` and `encode(texts)`, got {type(encoder).__name__}")
-        if encoder.dim != model.config.text_dim:
-            raise ValueError(
-                f"the encoder gives {encoder.dim} dimensions, but the model was made for "
-                f"text_dim={model.config.text_dim}"
-            )
+        model.check_encoder(encoder)
         self.index, self.model, self.encoder, self.linker, self.ner = index, model.eval(), encoder, linker, ner
         self.ranker, self.top_k_entities = ranker, top_k_entities
         self.refresh()
@@ -79,16 +78,24 @@ class GFMRetriever:
         self.entity_weight = inverse_frequency(self.entity_to_document)
         self.linker.index(self.index.entities)
         self._entities = self.index.entities  # another list as soon as the index changes
+        self._last: tuple[object, list[str]] | None = None  # a question and its entities
 
     def question_entities(self, question: str) -> list[str]:
         """The graph's entities that the question starts from: the nearest of each name, or of the whole question."""
         self._follow_index()
-        return start_entities(question, self.index, self.ner, self.linker)
+        asked = (question, self.ner, self.linker)
+        if self._last is None or self._last[0] != asked:  # an answer, its explanation and its report ask again
+            self._last = asked, start_entities(question, self.index, self.ner, self.linker)
+        return list(self._last[1])
 
     def _follow_index(self) -> None:
         if self.index.entities is not self._entities:
             log.info("the index has changed: taking it up")
             self.refresh()
+
+    def names_entities(self, question: str) -> bool:
+        """Whether the question names anything; if not, it starts from the entity nearest to its words."""
+        return bool(link_names(self.ner(question), self.index))
 
     def inputs(self, question: str) -> tuple[Tensor, Tensor]:
         """Embedding (1, text_dim) and start mask (1, N) of a question.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gfm_rag.gnn_retriever import GNNRetriever
 from gfm_rag.graph_data import without_import_notices
 from gfm_rag.query_gnn import QueryGNN
 from gfm_rag.training_data import GraphPool, QuestionGraph, TripleGraph
+from gfm_rag.training_folder import checkpoints
 from nips_common.runtime import require
 
 if TYPE_CHECKING:
@@ -40,6 +44,7 @@ def pretrain(
 
     Raises:
         ImportError: transformers or accelerate is missing; names the extra.
+        ValueError: nothing to go on from with `resume`.
     """
     return _train("PretrainTrainer", model, graphs, args, eval_graphs, resume, options)
 
@@ -68,6 +73,7 @@ def finetune(
 
     Raises:
         ImportError: transformers or accelerate is missing; names the extra.
+        ValueError: nothing to go on from with `resume`.
     """
     return _train("FinetuneTrainer", model, graphs, args, eval_graphs, resume, options)
 
@@ -80,11 +86,29 @@ def _train(
     with without_import_notices():
         from gfm_rag import trainers
 
+    if resume and not checkpoints(Path(args.output_dir)):  # the Trainer would make the folder before it finds out
+        raise ValueError(f"there is no checkpoint to go on from in {args.output_dir}")
     trainer = getattr(trainers, trainer_name)(model, args, _pool(graphs), _pool(eval_graphs), **options)
-    trainer.train(resume_from_checkpoint=True if resume else None)
+    with _without_notice_of_times():
+        trainer.train(resume_from_checkpoint=True if resume else None)
     model.eval()
     metrics: dict[str, float] = {} if eval_graphs is None else trainer.evaluate()
     return metrics
+
+
+@contextmanager
+def _without_notice_of_times() -> Iterator[None]:
+    """Hides the Trainer's notice that two checkpoints are less than a second apart, as those of small runs are."""
+    log = logging.getLogger("transformers.trainer_utils")
+
+    def tells(record: logging.LogRecord) -> bool:
+        return "mtime may not be reliable" not in record.getMessage()
+
+    log.addFilter(tells)
+    try:
+        yield
+    finally:
+        log.removeFilter(tells)
 
 
 def _pool(graphs: Any) -> GraphPool | None:

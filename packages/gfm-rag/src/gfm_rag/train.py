@@ -1,197 +1,41 @@
 """The training script of both stages: `gfm-rag pretrain`, `gfm-rag finetune`, or `torchrun ... -m gfm_rag.train STAGE`.
 
-Options are those of the stage and of transformers' TrainingArguments, as flags or in one YAML or JSON file. Copy this
-file to change how a stage is trained.
+Options are those of the stage and of transformers' TrainingArguments, see `train_arguments`. Copy this file to change
+how a stage is trained.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gfm_rag.config import GFMConfig
-from gfm_rag.encoders import Encoder
-from gfm_rag.encoders.hashing import HashingEncoder
-from gfm_rag.encoders.sentence import SentenceEncoder
+from gfm_rag.encoders import Encoder, open_encoder
+from gfm_rag.encoders.named import chosen_source
 from gfm_rag.entity_matcher import EntityMatcher
 from gfm_rag.gnn_retriever import GNNRetriever
-from gfm_rag.graph_data import without_import_notices
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.linkers import NgramLinker
-from gfm_rag.multihop import read_records
+from gfm_rag.multihop import read_questions
 from gfm_rag.official_trees import question_of_v2
 from gfm_rag.prepared_graphs import PreparedGraphs, scratch_folder
 from gfm_rag.query_gnn import QueryGNN, retriever_from
 from gfm_rag.questions import prepare_questions
 from gfm_rag.stages import finetune, pretrain
+from gfm_rag.train_arguments import FinetuneArguments, PretrainArguments, StageArguments, parse
 from gfm_rag.training_data import QuestionGraph, TripleGraph
-from nips_common.artifacts import read_json
+from gfm_rag.training_folder import check_training_folder, interruption_told, remove_checkpoints
+from nips_common.artifacts import read_json, recover
 from nips_common.cli import user_errors
 from nips_common.runtime import require, seed_everything
 
 log = logging.getLogger("gfm_rag.train")
-
-# Of the Trainer: AdamW at a constant rate without clipping, as in the official code [code].
-_TRAINER = {
-    "learning_rate": 5e-4,
-    "weight_decay": 0.01,
-    "lr_scheduler_type": "constant",
-    "max_grad_norm": 0.0,
-    "seed": 1024,
-    "report_to": "none",
-    "remove_unused_columns": False,
-    "eval_strategy": "epoch",
-    "save_strategy": "epoch",
-    "save_total_limit": 2,
-    "load_best_model_at_end": True,
-    "logging_steps": 10,
-}
-PRESETS: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {
-        "pretrain": {"per_device_train_batch_size": 4, "max_steps": 30_000, "num_negatives": 128},
-        "finetune": {"per_device_train_batch_size": 4, "num_train_epochs": 5},
-    },
-    "official-config": {
-        "pretrain": {"per_device_train_batch_size": 8, "max_steps": 30_000, "num_negatives": 256},
-        "finetune": {"per_device_train_batch_size": 8, "num_train_epochs": 20},
-    },
-}
-
-
-@dataclasses.dataclass
-class StageArguments:
-    """What both stages ask for."""
-
-    index: list[str] = dataclasses.field(metadata={"help": "Index folders to train on, one or more."})
-    encoder: str = dataclasses.field(
-        default="hashing-768", metadata={"help": "Sentence encoder: a folder or hub id, 'minilm', or hashing-DIM."}
-    )
-    init: str | None = dataclasses.field(
-        default=None, metadata={"help": "Model folder to begin with; finetune also takes one of pretrain."}
-    )
-    hidden_size: int = dataclasses.field(default=512, metadata={"help": "Size of the states of a new model."})
-    num_layers: int = dataclasses.field(default=6, metadata={"help": "Layers of a new model."})
-    graphs_in_memory: int = dataclasses.field(
-        default=4,
-        metadata={"help": "With more indexes than these, graphs go to files in output_dir and are read when needed."},
-    )
-    dry_run: bool = dataclasses.field(
-        default=False, metadata={"help": "Check everything and say what would be trained; write nothing."}
-    )
-    resume: bool = dataclasses.field(
-        default=False, metadata={"help": "Go on from the newest checkpoint of output_dir."}
-    )
-
-
-@dataclasses.dataclass
-class PretrainArguments(StageArguments):
-    """Stage 1, knowledge-graph completion."""
-
-    num_negatives: int = dataclasses.field(
-        default=128, metadata={"help": "Corrupted triples for each true one; 0 = all entities that make it false."}
-    )
-    temperature: float = dataclasses.field(default=1.0, metadata={"help": "Of the adversarial weights of negatives."})
-    remove_one_hop: bool = dataclasses.field(
-        default=False, metadata={"help": "Take every edge between the pairs of a batch out of the graph."}
-    )
-    validation_share: float = dataclasses.field(default=0.05, metadata={"help": "Share of triples held back."})
-    fast_test: int = dataclasses.field(
-        default=500, metadata={"help": "Validate on so many of them, drawn at random, for each index; 0 = on all."}
-    )
-
-
-@dataclasses.dataclass
-class FinetuneArguments(StageArguments):
-    """Stage 2, retrieval: questions with supporting documents."""
-
-    questions: list[str] = dataclasses.field(
-        default_factory=list, metadata={"help": "A QA file (JSON list or JSONL) for each index, in the same order."}
-    )
-    validation: list[str] = dataclasses.field(
-        default_factory=list, metadata={"help": "A QA file to validate on for each index; none = the last tenth."}
-    )
-    alpha: float = dataclasses.field(default=0.3, metadata={"help": "Weight of the binary cross-entropy."})
-    temperature: float = dataclasses.field(default=0.2, metadata={"help": "Of its adversarial weights."})
-    document_loss: float = dataclasses.field(default=0.0, metadata={"help": "Weight of the losses on documents."})
-
-
-_STAGES: dict[str, type[StageArguments]] = {"pretrain": PretrainArguments, "finetune": FinetuneArguments}
-
-
-def open_encoder(name: str, device: str = "cpu") -> Encoder:
-    """The encoder that a command line names: hashing-DIM, minilm (the asset), a folder or a hub id."""
-    if name.startswith("hashing-") and name.removeprefix("hashing-").isdigit():
-        return HashingEncoder(int(name.removeprefix("hashing-")))
-    if name == "minilm":
-        return SentenceEncoder.minilm(device=device)
-    return SentenceEncoder(name, device=device)
-
-
-def parse(stage: str, argv: Sequence[str]) -> tuple[Any, Any]:
-    """The stage's arguments and transformers' from flags (or one .yaml or .json file), with the preset's defaults.
-
-    Raises:
-        ValueError: an unknown stage or preset, or wrong flags.
-    """
-    if stage not in _STAGES:
-        raise ValueError(f"the stage must be one of {', '.join(_STAGES)}, got {stage!r}")
-    transformers = require("transformers", "gfm-rag[train]")
-    require("accelerate", "gfm-rag[train]")
-    flags = list(argv)
-    if len(flags) == 1 and flags[0].endswith((".yaml", ".yml", ".json")):
-        flags = _flags_of_file(Path(flags[0]))
-    flags, preset = _take(flags, "--preset", "paper")
-    if preset not in PRESETS:
-        raise ValueError(f"--preset must be one of {', '.join(PRESETS)}, got {preset!r}")
-    with without_import_notices():  # transformers imports its parts when they are named
-        kinds = (_STAGES[stage], transformers.TrainingArguments)
-    parser = transformers.HfArgumentParser(kinds, prog=f"gfm-rag {stage}", description=__doc__)
-    metric = "mrr" if stage == "pretrain" else "document_mrr"
-    parser.set_defaults(**_TRAINER, metric_for_best_model=metric, **PRESETS[preset][stage])
-    parser.error = _refuse  # argparse itself would print all options, hundreds of lines
-    found: tuple[Any, Any] = parser.parse_args_into_dataclasses(args=flags)
-    return found
-
-
-def _refuse(message: str) -> NoReturn:
-    raise ValueError(f"{message} (--help lists all options)")
-
-
-def _take(flags: list[str], name: str, default: str) -> tuple[list[str], str]:
-    if name not in flags:
-        return flags, default
-    at = flags.index(name)
-    if at + 1 == len(flags):
-        raise ValueError(f"{name} needs a value")
-    return flags[:at] + flags[at + 2 :], flags[at + 1]
-
-
-def _flags_of_file(path: Path) -> list[str]:
-    content: Any
-    if path.suffix == ".json":
-        content = read_json(path)
-    else:
-        yaml = require("yaml", "pyyaml")
-        try:
-            content = yaml.safe_load(path.read_text("utf-8"))
-        except yaml.YAMLError as error:
-            raise ValueError(f"{path}: not YAML: {error}") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"{path}: expected options with values, got {type(content).__name__}")
-    flags: list[str] = []
-    for key, value in content.items():
-        if value is None:  # as if it were not there
-            continue
-        values = value if isinstance(value, list) else [value]
-        flags += [f"--{key}", *(json.dumps(v) if isinstance(v, dict) else str(v) for v in values)]
-    return flags
 
 
 def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
@@ -202,23 +46,25 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
     """
     stage_args, args = parse(stage, argv)
     _check(stage_args)
-    encoder = open_encoder(stage_args.encoder)
-    seed_everything(args.seed)
-    model: Any = (_initial_query_network if stage == "pretrain" else _initial_retriever)(stage_args, encoder)
-    _check_width(model, encoder)
+    output = Path(args.output_dir)
+    if args.process_index == 0:  # another process may look when this one is at work already
+        check_training_folder(output, stage_args.resume, stage_args.overwrite)
+    model, encoder = _model_and_encoder(stage, stage_args, args.seed)
     with contextlib.ExitStack() as stack:
         folder = None
         if len(stage_args.index) > stage_args.graphs_in_memory and not stage_args.dry_run:
-            folder = stack.enter_context(scratch_folder(Path(args.output_dir), args.process_index))
+            folder = stack.enter_context(scratch_folder(output, args.process_index))
         train, valid, nodes = _prepare(stage_args, args.seed, encoder, folder)
         print(json.dumps(_plan(stage, stage_args, args, model, train.sizes, nodes), indent=2))
         if stage_args.dry_run:
             return {}
+        if args.process_index == 0 and stage_args.overwrite:
+            remove_checkpoints(output)
         function: Any = pretrain if stage == "pretrain" else finetune
-        options = _options(stage_args)
-        metrics: dict[str, float] = function(
-            model, train.pool(), args, valid.pool(), resume=stage_args.resume, **options
-        )
+        with interruption_told(output):
+            metrics: dict[str, float] = function(
+                model, train.pool(), args, valid.pool(), resume=stage_args.resume, **_options(stage_args)
+            )
     # the folder is swapped for one with the model, in which no other process may be at work by then
     require("accelerate", "gfm-rag[train]").PartialState().wait_for_everyone()
     if args.process_index == 0:
@@ -228,7 +74,11 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
 
 
 def _check(options: Any) -> None:
-    """ValueError for what can be told before anything is read or written."""
+    """ValueError or FileNotFoundError for what can be told before anything is read or written."""
+    for folder in options.index:
+        recover(folder)
+        if not Path(folder).is_dir():
+            raise FileNotFoundError(f"--index {folder}: no such index folder")
     smallest = {"graphs_in_memory": 1, "num_negatives": 0, "fast_test": 0, "temperature": 0, "document_loss": 0}
     for name, least in smallest.items():
         if not getattr(options, name, least) >= least:
@@ -243,6 +93,9 @@ def _check(options: Any) -> None:
         files, count = getattr(options, name), len(options.index)
         if len(files) != count and (files or name == "questions"):
             raise ValueError(f"--{name} must name one file for each of the {count} indexes, got {len(files)}")
+        for file in files:
+            if not Path(file).is_file():
+                raise FileNotFoundError(f"--{name} {file}: no such file")
 
 
 def _options(options: Any) -> dict[str, Any]:
@@ -290,19 +143,23 @@ def _plan(stage: str, options: Any, args: Any, model: Any, sizes: list[int], nod
         "processes": processes,
         "steps": int(steps),
         "memory_mib": round((16 * parameters + states) / 2**20),
-        "encoder": options.encoder,
+        "encoder": model.encoder.source,
     }
 
 
-def _config(options: StageArguments, encoder: Encoder) -> GFMConfig:
-    return GFMConfig(options.hidden_size, (options.hidden_size,) * options.num_layers, encoder.dim)
-
-
-def _check_width(model: Any, encoder: Encoder) -> None:
-    if model.config.text_dim != encoder.dim:
-        raise ValueError(
-            f"the encoder gives {encoder.dim} dimensions, the model wants text_dim={model.config.text_dim}"
-        )
+def _model_and_encoder(stage: str, options: StageArguments, seed: int) -> tuple[QueryGNN | GNNRetriever, Encoder]:
+    """The network to train, which records its encoder: that of the options, or else the one of `init`."""
+    model: QueryGNN | GNNRetriever | None = None
+    if options.init is not None:
+        model = QueryGNN.from_pretrained(options.init) if stage == "pretrain" else _initial_retriever(options.init)
+    source = chosen_source(options.encoder, options.init, None if model is None else model.encoder)
+    encoder = open_encoder(source)
+    seed_everything(seed)
+    if model is None:
+        config = GFMConfig(options.hidden_size, (options.hidden_size,) * options.num_layers, encoder.dim)
+        model = QueryGNN(config) if stage == "pretrain" else GNNRetriever(config)
+    model.record_encoder(encoder)
+    return model, encoder
 
 
 def _split_triples(
@@ -333,9 +190,9 @@ def _split_questions(
 ) -> tuple[QuestionGraph, QuestionGraph]:
     """An index's questions to train on, and those to validate on: of a file of their own, or the last tenth."""
     index = KGIndex.load(options.index[number])
-    items = list(read_records(options.questions[number]))
+    items = read_questions(options.questions[number])
     if options.validation:
-        held = list(read_records(options.validation[number]))
+        held = read_questions(options.validation[number])
     else:
         cut = max(1, len(items) // 10)
         items, held = items[:-cut], items[-cut:]
@@ -351,17 +208,11 @@ def _question_graph(index: KGIndex, items: list[dict[str, Any]], encoder: Encode
     return QuestionGraph.from_index(index, [*named, *linked], encoder)
 
 
-def _initial_query_network(options: PretrainArguments, encoder: Encoder) -> QueryGNN:
-    return QueryGNN.from_pretrained(options.init) if options.init else QueryGNN(_config(options, encoder))
-
-
-def _initial_retriever(options: FinetuneArguments, encoder: Encoder) -> GNNRetriever:
-    if options.init is None:
-        return GNNRetriever(_config(options, encoder))
-    config = Path(options.init) / "config.json"
-    if config.is_file() and json.loads(config.read_text("utf-8")).get("kind") == QueryGNN.kind:
-        return retriever_from(QueryGNN.from_pretrained(options.init))
-    return GNNRetriever.from_pretrained(options.init)
+def _initial_retriever(folder: str) -> GNNRetriever:
+    config = Path(folder) / "config.json"
+    if config.is_file() and read_json(config).get("kind") == QueryGNN.kind:
+        return retriever_from(QueryGNN.from_pretrained(folder))
+    return GNNRetriever.from_pretrained(folder)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

