@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
-from bigram_subnet import SubnetworkMask
+from bigram_subnet import BigramCounts, SubnetworkMask
 from bigram_subnet.mask_files import metadata
 from bigram_subnet.packing import pack, unpack
 
@@ -377,3 +377,11 @@ def test_weights_without_entries_survive_a_round_trip(ending: str, tmp_path: Pat
     masks = {NAME: torch.zeros(3, 0, dtype=torch.bool), NAME.replace("c_fc", "c_proj"): torch.ones(1, 9).bool()}
     SubnetworkMask(masks).save(tmp_path / f"mask{ending}")
     assert SubnetworkMask.load(tmp_path / f"mask{ending}") == SubnetworkMask(masks)
+
+
+def test_files_may_be_read_by_whom_new_files_may_be_read(tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    SubnetworkMask({"h.0.mlp.c_fc.weight": torch.ones(3, 5, dtype=torch.bool)}).save(tmp_path / "mask.safetensors")
+    BigramCounts.from_sequences([[0, 1, 2]], vocab_size=3).save(tmp_path / "counts.safetensors")
+    wanted = (tmp_path / "new").stat().st_mode
+    assert [(tmp_path / name).stat().st_mode for name in ("mask.safetensors", "counts.safetensors")] == [wanted] * 2

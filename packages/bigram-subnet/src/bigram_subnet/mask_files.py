@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig
 
@@ -15,7 +14,7 @@ from bigram_subnet.mask import SubnetworkMask
 from bigram_subnet.masking import fitting_weights
 from bigram_subnet.official_pickle import read_pickle, write_pickle
 from bigram_subnet.packing import count_packed, pack, unpack
-from nips_common.artifacts import atomic_file
+from bigram_subnet.tensor_files import write_tensors
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -62,8 +61,7 @@ def save(mask: SubnetworkMask, path: str | Path, **metadata: Any) -> None:
         text = json.dumps(header | metadata, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: metadata cannot be written as JSON: {error}") from error
-    with atomic_file(path) as temporary:
-        save_file({name: pack(value) for name, value in mask.items()}, temporary, metadata={"mask": text})
+    write_tensors(path, {name: pack(value) for name, value in mask.items()}, {"mask": text})
 
 
 def load(path: str | Path, model: PreTrainedModel | None = None) -> SubnetworkMask:

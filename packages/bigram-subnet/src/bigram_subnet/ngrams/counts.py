@@ -9,15 +9,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bigram_subnet.ngrams.counting import check_whole, count_blocks
 from bigram_subnet.ngrams.table import NgramTable, distinct_contexts
 from bigram_subnet.ngrams.token_files import TokenBlock, block_of, read_token_files, tokenized_text
 from bigram_subnet.ngrams.vocabulary import vocabulary_digest
+from bigram_subnet.tensor_files import write_tensors
 from bigram_subnet.token_ids import id_range, whole_numbers
-from nips_common.artifacts import atomic_file
 
 FORMAT = "bigram-subnet/ngrams"
 VERSION = 1
@@ -261,10 +260,7 @@ class BigramCounts:
             "lines": self.lines,
             "vocabulary": self.vocabulary,
         }
-        with atomic_file(path) as temporary:
-            save_file(
-                {key: value.contiguous() for key, value in tensors.items()}, temporary, {"ngrams": json.dumps(header)}
-            )
+        write_tensors(path, tensors, {"ngrams": json.dumps(header)})
 
     @classmethod
     def load(cls, path: str | Path) -> BigramCounts:
