@@ -214,11 +214,23 @@ def train_arguments(model_folder: Path, text_file: Path, counts_file: Path, outp
 
 
 def test_train_writes_masks_logs_results_and_a_card(
-    run: Run, model_folder: Path, text_file: Path, counts_file: Path
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments = train_arguments(model_folder, text_file, counts_file)
     arguments += ["--l0_lambda", 0, 10, "--eval_text", text_file, "--eval_limit", 8, "--limit", 64]
     results = report_of(run(*arguments))
+    told = [record.getMessage() for record in caplog.records if record.name == "bigram_subnet.train"]
+    number = r"-?\d+\.\d{3}"
+    assert re.fullmatch(
+        f"r with the n-gram surprisal: subnetwork {number}, full model {number}, random mask {number}, "
+        f"no weight {number}",
+        told[-2],
+    )
+    assert re.fullmatch(
+        f"loss in nats: full model {number}, subnetwork {number}, random mask {number}, without the subnetwork "
+        f"{number}, without the random mask {number}",
+        told[-1],
+    )
     assert [row["l0_lambda"] for row in results["masks"]] == [0, 10]
     assert results["chosen_lambda"] in (0, 10)
     model = AutoModelForCausalLM.from_pretrained(model_folder)
@@ -237,24 +249,6 @@ def test_train_writes_masks_logs_results_and_a_card(
     refused(run(*changed), *told)
     refused(run(*changed, "--dry_run"), *told)
     assert not Path("masks/lambda1").exists()
-
-
-def test_the_log_of_an_evaluation_is_in_words(
-    run: Run, model_folder: Path, text_file: Path, counts_file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run(*train_arguments(model_folder, text_file, counts_file), "--eval_text", text_file, "--eval_limit", 8)
-    told = [record.getMessage() for record in caplog.records if record.name == "bigram_subnet.train"]
-    number = r"-?\d+\.\d{3}"
-    assert re.fullmatch(
-        f"r with the n-gram surprisal: subnetwork {number}, full model {number}, random mask {number}, "
-        f"no weight {number}",
-        told[-2],
-    )
-    assert re.fullmatch(
-        f"loss in nats: full model {number}, subnetwork {number}, random mask {number}, without the subnetwork "
-        f"{number}, without the random mask {number}",
-        told[-1],
-    )
 
 
 def test_train_takes_a_file_of_settings_and_the_self_target(run: Run, model_folder: Path, text_file: Path) -> None:
@@ -405,7 +399,7 @@ def test_the_output_of_a_training_run_stands_for_the_chosen_mask(run: Run, mask_
         refused(run("show", "masks"), *several)
 
 
-@pytest.mark.parametrize("text", ["--version", "--help", "train --help", "evaluate --help", "train --steps 3"])
+@pytest.mark.parametrize("text", ["--version", "evaluate --help", "train --help", "train --steps 3"])
 def test_help_version_and_wrong_flags_need_no_torch(text: str) -> None:
     """torch alone takes seconds to import."""
     code = (
