@@ -119,6 +119,16 @@ def test_evaluate_reports_correlations_and_controls(
     assert report["kept"] == SubnetworkMask.load(mask_file).kept > 0
 
 
+def test_a_correlation_that_cannot_be_said_is_told(
+    run: Run, mask_file: Path, model_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("same.txt").write_text("5 5 5 5 5\n5 5 5 5 5\n")
+    run("count", "same.safetensors", "--tokens", "same.txt", "--tokenizer", model_folder)
+    given = ("--model", model_folder, "--counts", "same.safetensors", "--tokens", "same.txt")
+    assert report_of(run("evaluate", mask_file, *given))["ngram_corr_dropinf"] is None
+    assert "r is null: every held-out token that same.safetensors knows" in caplog.text
+
+
 def test_ablate_reports_the_five_losses(run: Run, mask_file: Path, model_folder: Path, text_file: Path) -> None:
     report = report_of(
         run("ablate", mask_file, "--model", model_folder, "--text", text_file, "--sequence-length", 32, "--limit", 4)

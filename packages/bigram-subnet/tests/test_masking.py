@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -160,6 +161,13 @@ def test_masks_of_different_models_do_not_combine(make_model: MakeModel) -> None
         "gpt_neox.layers.{0-1}.attention.query_key_value.weight, gpt_neox.layers.{0-1}.mlp.dense_4h_to_h.weight, "
         "gpt_neox.layers.{0-1}.mlp.dense_h_to_4h.weight"
     )
+
+
+def test_masks_combine_with_masks_only() -> None:
+    mask = SubnetworkMask({"h.0.a.weight": torch.ones(2, 3, dtype=torch.bool)})
+    for join in (operator.and_, operator.or_, operator.sub):
+        with pytest.raises(TypeError, match="a mask is joined with another SubnetworkMask, got int"):
+            join(mask, 3)
 
 
 def test_all_differences_between_a_mask_and_a_model_are_named_counts_first() -> None:

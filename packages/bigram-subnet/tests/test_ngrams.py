@@ -432,6 +432,10 @@ def test_a_short_line_in_the_middle_of_a_later_file_is_named(tmp_path: Path) -> 
     (tmp_path / "b.txt").write_text("0 1 2\n3 4 5 6\n")
     with pytest.raises(ValueError, match=r"b\.txt, line 2: all lines must have 3 tokens"):
         token_rows(read_token_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
+    for lines in ("0 1 2\n3 4\n5\n", "0 1 2\n3 4\n5\n\n1 2\n", "0 1 2\n3 4\n0 1 2 3\n"):
+        (tmp_path / "b.txt").write_text(lines)
+        with pytest.raises(ValueError, match=r"b\.txt, line 2: all lines must have 3 tokens"):
+            token_rows(read_token_files([tmp_path / "a.txt", tmp_path / "b.txt"]))
 
 
 @pytest.mark.parametrize("chunk", [4, 1 << 22])

@@ -52,6 +52,7 @@ def test_the_public_names_are_these() -> None:
         "train_subnetwork",
     ]
     assert all(hasattr(bigram_subnet, name) for name in bigram_subnet.__all__)
+    assert set(bigram_subnet.__all__) < set(dir(bigram_subnet))
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error_and_a_function_is_not_its_module() -> None:

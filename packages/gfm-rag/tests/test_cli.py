@@ -122,6 +122,10 @@ def test_models_are_converted(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert call("convert", folder / "official", folder / "ours") == 0
     first, second = (GNNRetriever.from_pretrained(folder / name).state_dict() for name in ("model", "ours"))
     assert all(torch.equal(first[key], second[key]) for key in first)
+    assert call("convert", folder / "ours", folder / "official", "--overwrite") == 0
+    assert sorted(file.name for file in (folder / "official").iterdir()) == ["config.json", "model.safetensors"]
+    assert call("convert", folder / "model", folder / "ours", "--official", "--overwrite") == 0
+    assert sorted(file.name for file in (folder / "ours").iterdir()) == ["config.json", "model.pth"]
     QueryGNN(GFMConfig(16, (16,), 32)).save_pretrained(folder / "stage1")
     assert call("convert", folder / "stage1", folder / "retriever") == 0
     model = GNNRetriever.from_pretrained(folder / "retriever")
@@ -137,17 +141,18 @@ def test_models_are_converted(folder: Path, capsys: pytest.CaptureFixture[str]) 
             ["ask", "index", "Who?", "--model", "model", "--encoder", "hashing-8"],
             "gives 8 dimensions, but the model was made for text_dim=32",
         ),
-        (["ask", "index", "x", "--retriever", "bm25", "--plot", "a.png"], "--explain needs --retriever gfm"),
+        (["ask", "index", "x", "--retriever", "bm25", "--plot", "a.png"], "--explain and --plot need --retriever gfm"),
         (
             ["ask", "index", "x", "--model", "model", "--plot", "q.xyz"],
             "q.xyz: a figure must be a .png, .pdf, .svg file",
         ),
         (["ask", "index", "x", "--model", "model", "--plot", "new/q.png"], "new/q.png: the folder new does not exist"),
         (["ask", "index", "x", "--retriever", "bm25", "--llm", "m"], "--llm and --base-url go together"),
+        (["ask", "index", "x", "--retriever", "bm25", "--steps", "3"], "--steps needs --llm"),
         (["ask", "index", "x", "--model", "index"], "index/config.json: no such file"),
         (["ask", "index", " ", "--retriever", "bm25"], "question must be a non-empty string"),
         (["ask", "index", "x", "--retriever", "best"], "--retriever must be gfm, bm25, dense or ppr, got 'best'"),
-        (["ask", "index", "x", "--retriever", "bm25", "--explain"], "--explain needs --retriever gfm"),
+        (["ask", "index", "x", "--retriever", "bm25", "--explain"], "--explain and --plot need --retriever gfm"),
         (["ask", "nowhere", "x", "--retriever", "bm25"], "nowhere: no such index folder"),
         (["report", "docs.json"], "docs.json: a file, not an index folder"),
         (["index", "docs.json", "new", "--extractor", "magic"], "rule, spacy or openai, got 'magic'"),

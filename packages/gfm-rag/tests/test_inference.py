@@ -78,6 +78,11 @@ def test_every_option_equals_the_pass_with_gradients(
     torch.testing.assert_close(without_gradients(model, graph, questions, mask, weight), expected)
 
 
+def test_a_batch_of_no_question_has_no_logits(make_graph: Any, make_model: Any) -> None:
+    model, graph, inputs = make_model().double(), islands(make_graph), [part[:0] for part in six_questions()]
+    assert model(graph, *inputs).shape == without_gradients(model, graph, *inputs).shape == (0, NODES)
+
+
 @pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_a_last_layer_of_another_size_and_other_activations_equal_the_pass_with_gradients(

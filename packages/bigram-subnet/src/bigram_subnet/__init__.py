@@ -104,3 +104,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return getattr(import_module(f"bigram_subnet.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names too, before they are looked up."""
+    return sorted({*globals(), *__all__})

@@ -152,6 +152,8 @@ def evaluate(
     found = load_mask(mask, loaded)
     generator = torch.Generator().manual_seed(seed)
     report = evaluate_subnetwork(loaded, found, table, ids, generator, batch_size)
+    if math.isnan(report["ngram_corr_dropinf"]):
+        log.warning("r is null: every held-out token that %s knows has the same surprisal", counts)
     print_report({"mask": mask, "kept": found.kept, "total": found.total, **report})
 
 

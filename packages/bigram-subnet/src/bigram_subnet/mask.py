@@ -159,6 +159,8 @@ class SubnetworkMask(Mapping[str, Tensor]):
         return self._with(masks)
 
     def _paired(self, other: SubnetworkMask) -> Iterator[tuple[str, Tensor, Tensor]]:
+        if not isinstance(other, SubnetworkMask):
+            raise TypeError(f"a mask is joined with another SubnetworkMask, got {type(other).__name__}")
         check_same_weights(self, other)
         for name, mask in self.items():
             yield name, mask, other[name].to(mask.device)

@@ -78,6 +78,8 @@ def masked_weights(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> dict[s
 def masked(model: PreTrainedModel, mask: Mapping[str, Tensor]) -> Iterator[PreTrainedModel]:
     """Masks the model itself inside a ``with`` block and restores its weights, bit for bit, behind it.
 
+    Blocks nest, the inner one masking what the outer one left; leave them in reverse order.
+
     Args:
         model: a causal language model.
         mask: bool tensors by parameter name, one for every maskable weight.

@@ -49,7 +49,7 @@ class SelfTarget:
     """The full model's own next-token distribution: the target of "optimal" (pruning) subnetworks.
 
     Args:
-        model: the model; its weights are not masked while this is asked, as a sparsifier leaves them as they are.
+        model: the model; a sparsifier leaves its weights as they are. Inside of `masked` this is the masked model's.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:

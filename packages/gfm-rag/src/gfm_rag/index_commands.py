@@ -94,7 +94,10 @@ def index_documents(
         str | None, typer.Option(metavar="ADDRESS", help="Extract on Ray: local, auto or HOST:PORT of a cluster.")
     ] = None,
     ray_actors: Annotated[int, typer.Option(min=1, help="Extractors at work on Ray.")] = 2,
-    equivalents: Annotated[bool, typer.Option(help="Join entities of nearly the same name.")] = True,
+    equivalents: Annotated[
+        bool,
+        typer.Option(help="Find entities of nearly the same name and join them; if not, those found before stay."),
+    ] = True,
     linker: LinkerName = "ngram",
     encoder: EncoderName = None,
     similarity_threshold: Annotated[

@@ -107,7 +107,9 @@ def ask(
     plot: Annotated[Path | None, typer.Option(help="Explain, and draw the paths into this .png, .pdf or .svg.")] = None,
     base_url: BaseUrl = None,
     llm: ChatName = None,
-    steps: Annotated[int, typer.Option(min=1, help="With --llm: thoughts, each of which is retrieved for.")] = 2,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="With --llm: thoughts, each of which is retrieved for; 2 if not given.")
+    ] = None,
     device: Device = "cpu",
 ) -> None:
     """Print the best documents for a question as JSON; with --explain the paths that led there, with --llm an answer.
@@ -118,13 +120,15 @@ def ask(
     """
     check_question(question, top_k)
     explain = explain or plot is not None
+    if steps is not None and llm is None:
+        raise ValueError("--steps needs --llm, the model whose thoughts are retrieved for")
     if explain and retriever != "gfm":
-        raise ValueError(f"--explain needs --retriever gfm, got {retriever!r}")
+        raise ValueError(f"--explain and --plot need --retriever gfm, got {retriever!r}")
     if plot is not None:
         check_figure(plot)
     chat = _chat(base_url, llm)
     found, _ = _retriever(retriever, index, _Choice(model, encoder, linker, ranker, top_k_entities, device))
-    result: dict[str, Any] = {"question": question, **_documents(found, question, top_k, chat, steps)}
+    result: dict[str, Any] = {"question": question, **_documents(found, question, top_k, chat, steps or 2)}
     paths: list[_Words] = []
     if isinstance(found, GFMRetriever):
         entities, paths = _entities(found, question, explain)
@@ -247,4 +251,5 @@ def convert(
     else:
         model = GNNRetriever.from_pretrained(checkpoint)
     model.save_pretrained(out, official=official)
+    (out / ("model.safetensors" if official else "model.pth")).unlink(missing_ok=True)  # of a model that was replaced
     typer.echo(f"{out}: {sum(parameter.numel() for parameter in model.parameters()):,} parameters, {model.config}")

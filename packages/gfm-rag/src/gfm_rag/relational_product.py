@@ -39,7 +39,7 @@ def edges_per_block(states: Tensor, edge_chunk_size: int | None) -> int:
             raise ValueError(f"edge_chunk_size must be at least 1 edge, got {edge_chunk_size}")
         return edge_chunk_size
     budget = MESSAGE_BUDGET_CPU if states.device.type == "cpu" else MESSAGE_BUDGET_GPU
-    width = states[0].numel() if len(states) else 1
+    width = max(1, states[0].numel()) if len(states) else 1  # a batch may be empty
     return max(1, budget // (2 * width * states.element_size()))  # two blocks: the messages and what they come from
 
 

@@ -51,6 +51,7 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
         check_training_folder(output, stage_args.resume, stage_args.overwrite)
     model, encoder = _model_and_encoder(stage, stage_args, args.seed)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(interruption_told(output))
         folder = None
         if len(stage_args.index) > stage_args.graphs_in_memory and not stage_args.dry_run:
             folder = stack.enter_context(scratch_folder(output, args.process_index))
@@ -61,10 +62,9 @@ def run(stage: str, argv: Sequence[str]) -> dict[str, float]:
         if args.process_index == 0 and stage_args.overwrite:
             remove_checkpoints(output)
         function: Any = pretrain if stage == "pretrain" else finetune
-        with interruption_told(output):
-            metrics: dict[str, float] = function(
-                model, train.pool(), args, valid.pool(), resume=stage_args.resume, **_options(stage_args)
-            )
+        metrics: dict[str, float] = function(
+            model, train.pool(), args, valid.pool(), resume=stage_args.resume, **_options(stage_args)
+        )
     # the folder is swapped for one with the model, in which no other process may be at work by then
     require("accelerate", "gfm-rag[train]").PartialState().wait_for_everyone()
     if args.process_index == 0:
@@ -195,6 +195,11 @@ def _split_questions(
         held = read_questions(options.validation[number])
     else:
         cut = max(1, len(items) // 10)
+        if len(items) <= cut:
+            raise ValueError(
+                f"{options.questions[number]}: too few questions ({len(items)}) to hold some back for validation; name "
+                "other ones with --validation"
+            )
         items, held = items[:-cut], items[-cut:]
     return _question_graph(index, items, encoder), _question_graph(index, held, encoder)
 

@@ -225,7 +225,7 @@ def token_rows(blocks: Iterable[TokenBlock], limit: int | None = None) -> NDArra
         limit: only so many lines.
 
     Returns:
-        (sequences, length) int32. A shorter last line of a file, and empty lines, are left out.
+        (sequences, length) int32. One shorter last line of a file, and empty lines, are left out.
 
     Raises:
         ValueError: no line, a line of another length in the middle, or an id that no model has; names file and line.
@@ -241,11 +241,12 @@ def token_rows(blocks: Iterable[TokenBlock], limit: int | None = None) -> NDArra
             used = used[: np.searchsorted(np.cumsum(block.lengths[used] == length), limit - count) + 1]
         sizes, numbers = block.lengths[used], block.first_line + used
         shorter = sizes < length
-        wrong = (sizes > length) | ((sizes == length) & ((short > 0) | (np.cumsum(shorter) > 0)))
+        behind_short = (short > 0) | (np.cumsum(shorter) > shorter)  # only the last line may be shorter
+        wrong = (sizes > length) | behind_short
         first_short = short or int(numbers[shorter][0] if shorter.any() else 0)
         if wrong.any():
             at = int(wrong.argmax())
-            number = numbers[at] if sizes[at] > length else first_short
+            number = first_short if behind_short[at] else numbers[at]
             raise ValueError(
                 f"{block.source}, line {number}: all lines must have {length} tokens, as the first one has"
             )
