@@ -447,6 +447,23 @@ def test_no_bars_where_standard_error_is_a_file(
     assert json.loads(captured.out)["kept"] == SubnetworkMask.load(mask_file).kept
 
 
+def test_a_run_is_not_resumed_with_other_data_under_the_same_name(
+    run: Run, model_folder: Path, text_file: Path, counts_file: Path
+) -> None:
+    text, ids = Path("own.txt").absolute(), Path("ids.txt")
+    before = text_file.read_text("utf-8")
+    text.write_text(before, "utf-8")
+    words = [*train_arguments(model_folder, text, counts_file), "--max_steps", 2]
+    report_of(run(*words))
+    report_of(run(*words, "--resume"))
+    text.write_text(before.upper(), "utf-8")
+    refused(run(*words, "--resume"), "a run is resumed with its own data; changed: training data")
+    text.write_text(before, "utf-8")
+    ids.write_text("1 2 3\n", "utf-8")
+    assert run("count", counts_file, "--tokens", ids, "--tokenizer", model_folder)[0] == 0
+    refused(run(*words, "--resume"), "a run is resumed with its own data; changed: counts")
+
+
 @pytest.mark.parametrize("by_module", [False, True])
 def test_ctrl_c_in_training_is_one_line_that_names_resume(
     by_module: bool,

@@ -34,7 +34,7 @@ from bigram_subnet.training.dry_run import plan
 from bigram_subnet.training.log import TrainLog, finite_or_none
 from bigram_subnet.training.parsing import COMMAND, parse
 from bigram_subnet.training.run_data import RunData, read_run_data
-from bigram_subnet.training.run_folder import check_output, write_settings
+from bigram_subnet.training.run_folder import check_contents, check_output, write_settings
 from bigram_subnet.training.subnetwork import run_attempts
 from bigram_subnet.training.trainer import MaskTrainer
 from nips_common.artifacts import write_json
@@ -69,7 +69,9 @@ def train(arguments: TrainArguments) -> dict[str, Any]:
     run.check(arguments, model)
     target: Any = SelfTarget(model) if arguments.target == "self" else NgramTarget(run.needed_counts())
     if _RANK == 0:
-        write_settings(arguments)
+        contents = run.contents()
+        check_contents(arguments, contents)
+        write_settings(arguments, contents)
     log.info("training on %s, %d sequences of %d tokens", describe(device, dtype), *run.data.shape)
     logs = [_one(arguments, value, model, target, run) for value in arguments.l0_lambda]
     results = _results(arguments, logs)

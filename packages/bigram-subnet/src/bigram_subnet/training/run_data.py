@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from bigram_subnet.inputs import check_same_vocabulary, read_sequences, tokenize
 from bigram_subnet.ngrams import BigramCounts
 from bigram_subnet.targets import NgramTarget
 from bigram_subnet.training.arguments import TrainArguments
+from bigram_subnet.training.rows import rows_digest
 from bigram_subnet.training.subnetwork import check_target
 
 if TYPE_CHECKING:
@@ -36,6 +38,17 @@ class RunData:
     held_out: Tensor | None
     counts: BigramCounts | None
     tokenizer: Any
+
+    def contents(self) -> dict[str, str]:
+        """What tells the data from another run's, whatever its files are called."""
+        found = {"training data": rows_digest(self.data)}
+        if self.held_out is not None:
+            found["held-out data"] = rows_digest(self.held_out)
+        if self.counts is not None:
+            surprisal = self.counts.token_surprisal(self.data[:64])
+            digest = hashlib.sha256(surprisal.numpy().tobytes()).hexdigest()
+            found["counts"] = f"{self.counts.tokens} tokens, SHA-256 {digest} of surprisals"
+        return found
 
     def needed_counts(self) -> BigramCounts:
         """The counts.

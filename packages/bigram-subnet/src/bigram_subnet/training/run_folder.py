@@ -39,9 +39,23 @@ def check_output(arguments: TrainArguments) -> None:
         )
 
 
-def write_settings(arguments: TrainArguments) -> None:
+def check_contents(arguments: TrainArguments, contents: dict[str, str]) -> None:
+    """Refuses to resume a run whose files hold something else by now.
+
+    Raises:
+        ValueError: such files; says which data they are.
+    """
+    file = Path(arguments.output) / SETTINGS_FILE
+    before = read_json(file).get("contents") if file.is_file() else None
+    if isinstance(before, dict) and (changed := [name for name in contents if before.get(name) != contents[name]]):
+        raise ValueError(
+            f"--output {arguments.output}: a run is resumed with its own data; changed: {', '.join(changed)}"
+        )
+
+
+def write_settings(arguments: TrainArguments, contents: dict[str, str]) -> None:
     """Writes down what a run is made with, before it starts."""
-    write_json(Path(arguments.output) / SETTINGS_FILE, _settings(arguments))
+    write_json(Path(arguments.output) / SETTINGS_FILE, {**_settings(arguments), "contents": contents})
 
 
 def _settings(arguments: TrainArguments) -> dict[str, Any]:
