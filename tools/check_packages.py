@@ -189,7 +189,8 @@ def check_init(package: Package, where: Path, tree: ast.Module) -> Iterator[str]
     """`__init__.py` names the public things and the version; ruff's RUF022 keeps __all__ sorted."""
     assigned = {target.id: node.value for node in tree.body if isinstance(node, ast.Assign)
                 for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
-    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))} - {"__getattr__"}
+    defined = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    defined -= {"__dir__", "__getattr__"}  # names that are looked up when they are used
     for name in ("__all__", "__version__"):
         if name not in assigned:
             yield f"{where}: {name} is missing"

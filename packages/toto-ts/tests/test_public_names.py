@@ -39,6 +39,7 @@ def test_the_public_names_are_these() -> None:
         "shift_exogenous",
         "xpos_tables",
     ]
+    assert set(toto_ts.__all__) < set(dir(toto_ts))
     assert all(inspect.getdoc(getattr(toto_ts, name)) for name in toto_ts.__all__)
 
 

@@ -57,3 +57,8 @@ def __getattr__(name: str) -> Any:
 
         return TotoPredictor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names too, before they are looked up."""
+    return sorted({*globals(), *__all__})
