@@ -203,6 +203,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     logging.getLogger("bigram_subnet").setLevel("INFO" if _RANK == 0 else "WARNING")
     with user_errors(COMMAND):
         run(parse(sys.argv[1:] if argv is None else argv))
+        _leave_together()
+
+
+def _leave_together() -> None:
+    """Waits for the other processes: one that is gone while another still talks to it may make that one abort."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
