@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NoReturn
 
 import typer
@@ -36,4 +37,6 @@ def train_command(context: typer.Context) -> None:
 
 def main() -> NoReturn:
     """The console command. Exits with 2 after a user's mistake and with 130 after Ctrl-C."""
+    # torchao, which transformers imports where it is installed, is told there that its enums need no registration
+    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
     cli.run(app)
